@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # Without it each of the thousand processes that the tests start would compile all sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo quick test test-more measure golden errors coverage check docs bench figures pictures soak vm vm-machine vm-lab lock dist clean
+.PHONY: setup demo quick test test-more measure golden errors reference coverage check docs man bench figures evidence pictures soak vm vm-machine vm-lab lock dist clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.ready
@@ -30,7 +30,7 @@ PYTEST := $(BIN)/python -m pytest -q
 SPREAD := -n3 --dist loadgroup
 QUICK := tests/test_smoke.py tests/test_errors.py tests/test_units.py tests/test_parsers.py \
   tests/architecture tests/resources tests/io tests/hat/test_reading.py tests/hat/test_expression.py \
-  tests/hat/test_template.py tests/hat/test_writing.py tests/nws/test_contracts.py tests/nws/test_journal.py \
+  tests/hat/test_template.py tests/hat/test_writing.py tests/nws/test_contracts.py \
   tests/nws/test_scored_forecaster.py tests/agent/models tests/agent/planners tests/agent/selector \
   tests/agent/rescheduling tests/scheduling/test_driver.py tests/scheduling/test_ledger.py \
   tests/cluster/test_live_scheduler.py tests/cluster/test_replay.py tests/simulation/test_invariants.py \
@@ -58,11 +58,14 @@ test-more: setup
 measure: setup
 	-$(PYTEST) -m hardware
 
-# Write tests/golden and docs/reference/errors.md as the code is now; read the difference before you commit it.
+# Write tests/golden and the generated pages of docs/reference from the code; read the difference before you commit it.
 golden: setup
 	GOLDEN=write $(PYTEST) tests/main/test_golden.py
 errors: setup
 	$(BIN)/python docs/error_codes.py
+reference: setup
+	$(BIN)/python docs/json_documents.py
+	$(BIN)/python docs/command_help.py
 
 # The same tests with branch coverage shown; tracing costs half as much again.
 coverage: setup
@@ -81,16 +84,24 @@ docs: $(VENV)/.checks
 	$(BIN)/python -m sphinx -W --keep-going -q -b html -c docs . build/docs
 	@echo "build/docs/index.html"
 
-# The figures of the paper need root and an hour and a half on a machine that does nothing else: make figures
-FIGURES := $(addprefix benchmarks/,figure6.py figure7.py figure9.py subsets.py changing_load.py links.py)
+# Manual pages from the help of each command: man -l build/man/man1/apples.1
+man: setup
+	$(BIN)/python packaging/man_pages.py build/man/man1
 
+# The figures of the AppLeS paper need root and an hour and a half on an idle machine.
+FIGURES := figure6 figure7 figure9 subsets changing_load
 figures: setup
-	@for program in $(FIGURES); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
+	$(BIN)/python -m benchmarks $(FIGURES) --json runs/figures
 
+# All benchmarks, or those of BENCH: make bench BENCH='planner resize.bars --quick'
 bench: setup
-	@for program in $(filter-out $(FIGURES),$(wildcard benchmarks/*.py)); do echo "== $$program"; $(BIN)/python $$program || exit 1; done
+	$(BIN)/python -m benchmarks $(BENCH)
 
-# N kills, N/5 power cuts (root) and kills of an archive, every step of a lab (root), N seeds of the cliques, N corruptions: make soak N=10000 for the figures of the guarantees
+# The tables of docs/evidence.md, from benchmarks/results. To measure again: make bench BENCH='NAME --json benchmarks/results'
+evidence: setup
+	$(BIN)/python -m benchmarks.evidence
+
+# N kills, N/5 power cuts (root) and kills of an archive, every step of a lab (root), N seeds of the probe turns, N corruptions: make soak N=10000 for the figures of the guarantees
 N ?= 1000
 soak: setup
 	$(BIN)/python tests/soak_nws.py all --n $(N) --engine auto

@@ -11,8 +11,9 @@ The same lines run under an agent, which gives every host its rows; by hand (``p
 ``mpiexec -n 3 python program.py``), where every rank gets as many; as the sequential reference; to be calibrated;
 and, where the arrays are declared by `Task.array` and its like, on hosts that change meanwhile.
 
-Hosts without apples need a copy of this file beside the program, as ``apples/program.py``; where apples is
-installed, the copy is not looked at. What a program declares needs apples (`apples.malleable.Job`).
+A host without apples needs a copy of this file beside the program, as ``apples/program.py``. Python ignores the
+copy where apples is installed. Declared data needs apples on every host, because `Task` delegates it to
+`apples.malleable.MalleableJob`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import resource
 import statistics
@@ -28,54 +30,96 @@ import sys
 import time
 import tomllib
 import traceback
+import weakref
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
+if TYPE_CHECKING:  # A host that has this file alone runs without all of these but mpi4py.
+    import numpy as np
+    from mpi4py import MPI
+    from numpy.typing import DTypeLike, NDArray
+
+    from apples.malleable import (
+        Arrays,
+        Blocks,
+        CsrMatrix,
+        Fill,
+        HostChange,
+        HostRows,
+        LoadBalancer,
+        MalleableJob,
+        MatrixFill,
+        Replicated,
+        Rollback,
+        RowArray,
+        State,
+        TileArray,
+        TileFill,
+    )
+
+    S = TypeVar("S", bound=np.generic)
+    Doubles = array[float]
+
+T = TypeVar("T")
+
+INTERFACE = 2
+"""Version of what this module offers to programs. A program that needs more than version 1 compares it, because a
+host may have an older apples; version 1 has no such name."""
 TASK = "APPLES_TASK"
-"""Environment variable that names the task's file; without it a program was started by hand."""
+"""Environment variable with the path of the task's file; without it a program was started by hand."""
 MALLEABLE = "APPLES_MALLEABLE"
-"""Environment variable of a rank whose hosts may change: where its node's supervisor listens."""
+"""Environment variable of a rank whose hosts may change: the socket of its node's supervisor."""
+HOST = "APPLES_HOST"
+"""Environment variable with the host's name of a rank whose hosts may change."""
 BY_HAND = "here"
 """Name of the one host of a program that was started by hand."""
 SCHEMA = "apples.task/1"
 Value = int | float | str
 
-STARTED = time.perf_counter()
 STANDARD_OUTPUT = 1
-LONGEST_MESSAGE = 2000
-LAST_WORDS_SECONDS = 1.0
-"""Between an error event and the abort: hydra drops what a rank said just before it."""
-FASTEST_GROWTH = 16
-"""Between two reports the number of iterations at most grows by this factor."""
-BLOCK_BYTES, ROWS_AT_ONCE = 4 << 20, 4096
-"""Of the result, on their way to the first rank at a time; a line has 64 KiB, and eight letters of them a row."""
-HALO_TAG, RESULT_TAG = 32_766, 32_765
-"""High, so that they are no program's own; 32767 is that of a declared array's halo."""
+MAX_MESSAGE = 2000
+ABORT_DELAY_SECONDS = 1.0
+"""Delay between an error event and the abort: hydra drops the output of a rank just before an abort."""
+MAX_GROWTH = 16
+"""Maximum growth of the number of iterations between two reports."""
+BLOCK_BYTES, ROWS_AT_ONCE = 2 << 20, 4096
+"""Bytes of the result that are sent to the first rank at a time; and rows of a digest event, which has 64 KiB and
+eight letters a row."""
+HALO_TAG, RESULT_TAG, STAMP_TAG = 32_766, 32_765, 32_764
+"""Message tags. MPI guarantees tags up to 32767, which declared arrays use. Programs must not use these."""
+MAX_STAMPS = 1024
+"""Maximum number of exchanges with time stamps between two reports. Later exchanges count as their median."""
+MAX_PLANS = 8
+"""Maximum number of cached exchange plans, one for each combination of arrays and halo."""
+MAX_EXCHANGED = 64
+"""Maximum number of exchanges without a cached plan whose arrays are remembered by weak references."""
+CLOCK_ROUNDS = 6
+"""Number of round trips by which two ranks compare their clocks."""
+COMPARING_SHARE = 0.005
+"""Clocks are compared again when that takes at most this share of the time since."""
 SPIKE_FACTOR = 1.5
-"""A timing spike: an iteration that takes so many times a usual long one (97 of 100 are shorter)."""
+"""An iteration is a timing spike if it takes this factor of a usual long one (97 of 100 are shorter)."""
 USUAL_RISE = 1.5
 USUAL_FALL = USUAL_RISE ** (-0.03 / 0.97)
-"""By iteration that is longer, or shorter; where 3 of 100 are longer, it stays the same."""
+"""Factors of the usual long iteration after a longer and after a shorter one; with 3 longer ones in 100, it stays
+the same."""
 FIRST_ITERATIONS = 7
 """Their median is the first usual long one: cold caches and compilation count as a spike."""
 TICK_SECONDS = 1e-6
-MOST_DETAILED_HOSTS = 128
-"""Hosts of which a report has the kernel's counters, too: an event has 64 KiB."""
+MAX_DETAILED_HOSTS = 128
+"""Maximum number of hosts whose kernel counters a report has: an event has 64 KiB."""
 SAMPLE_SECONDS, SIZE_SECONDS = 2e-3, 0.15
-FEWEST_SAMPLES, MOST_SAMPLES = 7, 101
+MIN_SAMPLES, MAX_SAMPLES = 7, 101
 LAUNCHERS = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPI_LOCAL", "OMPI_")
-"""Variables by which a process would take itself for a rank of its parent's world."""
-DECLARES = frozenset(
-    ("array", "tiles", "csr", "replicated", "blocks", "may_lose", "commit", "request", "members")
-)
-"""What of `apples.malleable.Job` a task hands out."""
+"""Prefixes of the variables that make a process a rank of its parent's world."""
+REDUCTIONS = ("max", "min", "sum")
 KINDS = {
     "d": "f",
     "f": "f",
@@ -83,11 +127,11 @@ KINDS = {
     **dict.fromkeys("bhilq", "i"),
     **dict.fromkeys("BHILQ", "u"),
 }
-"""Formats of the standard library -> kinds of numpy's, of what a result may be saved in."""
+"""Formats of the standard library -> numpy's kinds, for the formats in which a result can be saved."""
 
 
 class TaskError(ValueError):
-    """The task cannot be done as it stands; the message is one line for the user. Permanent.
+    """The task cannot be carried out; the message is one line for the user. Permanent.
 
     Parameters
     ----------
@@ -109,9 +153,9 @@ class TaskError(ValueError):
 
 
 class Piece(NamedTuple):
-    """One host's strip or rectangle, as the task has it: `ranks` share the rows from `first_row` on.
+    """The strip or rectangle of one host in the task: `ranks` share the rows from `first_row` on.
 
-    Of a rectangle also `columns` from `first_column` on; 0 columns are all there are.
+    A rectangle also has `columns` from `first_column` on; 0 stands for all columns.
     """
 
     host: str
@@ -123,36 +167,33 @@ class Piece(NamedTuple):
 
 
 STRIP = Piece._fields[:4]
-"""What a strip says; a rectangle says all."""
+"""Fields of a strip; a rectangle has all."""
 
 
 class Contact(NamedTuple):
-    """Where a rank's rectangle touches that of another: what goes there, and what comes from there.
-
-    Both are places in an array of the rectangle with a halo of one point on all sides.
-    """
+    """A border with another rank: the part of an array that is sent to it, and the part that is received."""
 
     rank: int
-    edge: tuple[slice, slice]
-    halo: tuple[slice, slice]
+    edge: slice | tuple[slice, slice]
+    halo: slice | tuple[slice, slice]
 
 
 @dataclass(frozen=True)
 class TaskDocument:
-    """What an agent asks of a program, checked (docs/reference/protocol.md).
+    """The task that an agent gives a program, checked (docs/reference/protocol.md).
 
     Attributes
     ----------
     pieces
-        The strips in rank order; none where `mode` is ``calibrate``, which has `sizes`.
+        The strips in rank order; empty if `mode` is ``calibrate``, which has `sizes`.
     implementations
         Host -> name of the template's implementation to run there.
     distances
-        Host -> other host -> what a byte between them costs beside one between the nearest; empty: all as much.
+        Host -> other host -> cost of a byte between them, relative to the nearest hosts; empty: all equal.
     threads
-        Of the one process, where its implementation is by threads.
+        Number of threads of an implementation that is one process.
     partitions
-        How blocks that are declared by a decomposition are to be cut, in place of it; empty: as they are declared.
+        Partition of blocks that are declared by a decomposition, in place of theirs; empty: as they are declared.
     """
 
     mode: str
@@ -169,7 +210,7 @@ class TaskDocument:
 
     @property
     def layout(self) -> list[tuple[str, range]]:
-        """Host and rows of every rank: a host's ranks share its rows, the earlier ones the larger pieces."""
+        """Host and rows of each rank: the ranks of a host share its rows, the first ranks get the larger parts."""
         found: list[tuple[str, range]] = []
         for piece in self.pieces:
             first = piece.first_row
@@ -181,11 +222,11 @@ class TaskDocument:
 
     @property
     def of_rectangles(self) -> bool:
-        """Whether hosts have rectangles, in place of strips of whole rows."""
+        """Whether hosts have rectangles, not strips of whole rows."""
         return any(piece.columns for piece in self.pieces)
 
     def across(self, columns: int) -> list[range]:
-        """Return the columns of every rank, of so many."""
+        """Return the columns of each rank, of this number of columns."""
         each = (
             (range(p.first_column, p.first_column + (p.columns or columns)), p.ranks)
             for p in self.pieces
@@ -199,18 +240,18 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
     Parameters
     ----------
     rectangles
-        Whether the program takes them.
+        Whether the program accepts rectangles.
 
     Raises
     ------
     TaskError
-        The text does not say what it should.
+        The text is not a task of this program. Permanent.
 
     Examples
     --------
     >>> read_task('{"schema": "apples.task/1", "mode": "dream", "parameters": {}}')
     Traceback (most recent call last):
-    apples.program.TaskError: the task's mode is 'dream', neither run nor calibrate
+    apples.program.TaskError: the task's mode is 'dream'
     """
     try:
         raw = json.loads(text)
@@ -218,174 +259,117 @@ def read_task(text: str | bytes, *, rectangles: bool = False) -> TaskDocument:
         raise TaskError(
             f"the task is not JSON: {error}", code="task-not-json", reason=str(error)
         ) from None
-    if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
-        raise TaskError(f"the task's schema is not {SCHEMA}", field="schema")
-    mode = raw.get("mode")
-    if mode not in ("run", "calibrate"):
-        raise TaskError(
-            f"the task's mode is {mode!r}, neither run nor calibrate", field="mode", value=mode
-        )
-    parameters: Any = raw.get("parameters")
-    implementations = raw.get("implementations", {})
-    output, save = raw.get("output"), raw.get("save", False)
-    period = raw.get("progress_seconds", 0.25)
-    distances, partitions = raw.get("distances", {}), raw.get("partitions", "")
+    if not isinstance(raw, dict):
+        raise TaskError(f"the task is {raw!r}, not an object", value=raw)
+    task: dict[str, Any] = {"implementations": {}, "output": None, "save": False}
+    task |= {"progress_seconds": 0.25, "distances": {}, "partitions": "", "partition": []}
+    task |= {"sizes": [], "threads": 1, **raw}
+    mode, sizes, distances = task.get("mode"), task["sizes"], task["distances"]
+    entries, period = task["partition"], task["progress_seconds"]
+    if mode == "run" and entries and isinstance(entries, list) and isinstance(entries[0], dict):
+        task["threads"] = entries[0].get("threads", 1)
+    if mode == "calibrate" and "implementation" in task:
+        task["implementations"] = {BY_HAND: task["implementation"]}
     for name, right in (
-        ("parameters", isinstance(parameters, dict)),
-        ("implementations", isinstance(implementations, dict)),
-        ("output", output is None or isinstance(output, str)),
-        ("save", isinstance(save, bool) and not (save and output is None)),
+        ("schema", task.get("schema") == SCHEMA),
+        ("mode", mode in ("run", "calibrate")),
+        ("parameters", isinstance(task.get("parameters"), dict)),
+        ("implementations", isinstance(task["implementations"], dict)),
+        ("output", isinstance(task["output"], str | None)),
+        ("save", task["save"] in ((False, True) if task["output"] else (False,))),
         ("progress_seconds", isinstance(period, int | float) and period >= 0),
-        ("distances", _are_distances(distances)),
-        ("partitions", isinstance(partitions, str)),
+        ("distances", isinstance(distances, dict) and all(map(_are_costs, distances.values()))),
+        ("partitions", isinstance(task["partitions"], str)),
+        ("partition", mode != "run" or (isinstance(entries, list) and entries)),
+        (
+            "sizes",
+            mode != "calibrate" or (isinstance(sizes, list) and sizes and _are_counts(sizes)),
+        ),
+        ("threads", _are_counts([task["threads"]])),
     ):
         if not right:
-            raise TaskError(
-                f"the task's {name} is {raw.get(name)!r}", field=name, value=raw.get(name)
-            )
-    pieces = tuple(_pieces(raw.get("partition"), rectangles)) if mode == "run" else ()
-    sizes = tuple(_sizes(raw.get("sizes"))) if mode == "calibrate" else ()
-    threads = raw.get("threads", 1) if sizes else raw["partition"][0].get("threads", 1)
-    if type(threads) is not int or not threads >= 1:
-        raise TaskError(
-            f"the task's threads are {threads!r}, not a number of them",
-            field="threads",
-            value=threads,
-        )
+            value = task.get(name)
+            raise TaskError(f"the task's {name} is {value!r}", field=name, value=value)
+    pieces: tuple[Piece, ...] = ()
+    if mode == "run":
+        pieces = tuple(_piece(index, entry, rectangles) for index, entry in enumerate(entries))
+        _demand_cover(pieces)
     return TaskDocument(
-        mode,
-        parameters,
+        task["mode"],
+        task["parameters"],
         pieces,
-        implementations,
-        output,
-        save,
+        task["implementations"],
+        task["output"],
+        task["save"],
         float(period),
-        sizes,
+        tuple(sizes) if mode == "calibrate" else (),
         distances,
-        threads,
-        partitions,
+        task["threads"],
+        task["partitions"],
     )
 
 
-def _are_distances(found: Any) -> bool:
-    rows = found.values() if isinstance(found, dict) else [None]
-    return all(
-        isinstance(row, dict)
-        and all(type(far) in {int, float} and 0 < far < float("inf") for far in row.values())
-        for row in rows
+def _are_counts(values: list[Any]) -> bool:
+    return all(type(value) is int and value >= 1 for value in values)
+
+
+def _are_costs(row: Any) -> bool:
+    return isinstance(row, dict) and all(
+        type(cost) in {int, float} and 0 < cost < math.inf for cost in row.values()
     )
 
 
-def _pieces(partition: object, rectangles: bool) -> Iterator[Piece]:
-    if not isinstance(partition, list) or not partition:
+def _piece(index: int, entry: Any, rectangles: bool) -> Piece:
+    """Return the strip or rectangle of an entry of the partition."""
+    cut = isinstance(entry, dict) and "columns" in entry
+    names = Piece._fields if cut else STRIP
+    if cut and not rectangles:
         raise TaskError(
-            "the task's partition is not a list of one entry or more", field="partition"
+            f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
+            " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program",
+            code="rectangles-undeclared",
+            index=index,
         )
-    any_cut = False
-    found: list[Piece] = []
-    for index, entry in enumerate(partition):
-        cut = isinstance(entry, dict) and "columns" in entry
-        said = Piece._fields if cut else STRIP
-        try:
-            piece = Piece(*(entry[name] for name in said))
-        except (TypeError, KeyError):
-            raise TaskError(
-                f"the task's partition[{index}] does not say {', '.join(said)}",
-                code="partition-invalid",
-                index=index,
-                known=list(said),
-            ) from None
-        if cut and not rectangles:
-            raise TaskError(
-                f"the task's partition[{index}] is a rectangle: this program takes whole rows alone, so"
-                " rectangles = true is wrong in its template, or Task(rectangles=True) lacks in the program",
-                code="rectangles-undeclared",
-                index=index,
-            )
-        if not isinstance(piece.host, str) or any(type(number) is not int for number in piece[1:]):
-            raise TaskError(
-                f"the task's partition[{index}] is {entry!r}",
-                code="partition-invalid",
-                index=index,
-            )
-        if not 1 <= piece.ranks <= piece.rows:
-            raise _misplaced(index, piece, "")
-        any_cut = any_cut or cut
-        found.append(piece)
-    if any_cut:
-        _demand_whole(found)
-    else:
-        _demand_rows(found)
-    yield from found
-
-
-def _demand_rows(pieces: Sequence[Piece]) -> None:
-    """Raise TaskError unless each row is in one strip: of several tasks a host may have one of each."""
-    row = 0
-    for index, piece in sorted(enumerate(pieces), key=lambda each: each[1].first_row):
-        if piece.first_row != row:
-            raise _misplaced(index, piece, f"it begins at row {row}, and ")
-        row += piece.rows
-
-
-def _misplaced(index: int, piece: Piece, begins: str) -> TaskError:
-    return TaskError(
-        f"the task's partition[{index}] has rows {piece.first_row} to {piece.first_row + piece.rows} for"
-        f" {piece.ranks} ranks; {begins}each rank has a row",
-        code="partition-invalid",
-        index=index,
-        rows=[piece.first_row, piece.first_row + piece.rows],
-        ranks=piece.ranks,
-    )
-
-
-def _demand_whole(pieces: Sequence[Piece]) -> None:
-    """Raise TaskError unless rectangles cover a grid and no two of them overlap."""
-    height = max(piece.first_row + piece.rows for piece in pieces)
-    width = max(piece.first_column + piece.columns for piece in pieces)
-    for index, one in enumerate(pieces):
-        if min(one.first_row, one.first_column, one.columns - 1) < 0:
-            raise TaskError(
-                f"the task's partition[{index}] is no rectangle of a grid: {one}",
-                code="rectangle-invalid",
-                index=index,
-            )
-        for other in pieces[:index]:
-            apart = (
-                one.first_row >= other.first_row + other.rows
-                or other.first_row >= one.first_row + one.rows
-                or one.first_column >= other.first_column + other.columns
-                or other.first_column >= one.first_column + one.columns
-            )
-            if not apart:
-                raise TaskError(
-                    f"the task's partition[{index}] overlaps that of {other.host}",
-                    code="rectangles-overlap",
-                    index=index,
-                    host=other.host,
-                )
-    points = sum(piece.rows * piece.columns for piece in pieces)
-    if points != height * width:
+    named = isinstance(entry, dict) and all(name in entry for name in names)
+    piece = Piece(*(entry[name] for name in names)) if named else Piece("", 0, 0, 0)
+    whole = isinstance(piece.host, str) and all(type(number) is int for number in piece[1:])
+    if not (whole and 1 <= piece.ranks <= piece.rows and min(piece[2:]) >= 0):
         raise TaskError(
-            f"the task's partition has {points} points of {height} rows of {width}",
-            code="rectangles-incomplete",
+            f"the task's partition[{index}] is {entry!r}: it needs {', '.join(names)}, and a row for each rank",
+            code="partition-invalid",
+            index=index,
+        )
+    return piece
+
+
+def _demand_cover(pieces: Sequence[Piece]) -> None:
+    """Raise TaskError unless each point of the grid is in one strip or rectangle."""
+    width = max(1, *(piece.first_column + piece.columns for piece in pieces))
+    tiles = sorted(
+        (p.first_row, p.first_row + p.rows, p.first_column, p.first_column + (p.columns or width))
+        for p in pieces
+    )
+    height = max(bottom for _, bottom, _, _ in tiles)
+    points = sum((bottom - top) * (right - left) for top, bottom, left, right in tiles)
+    once = points == height * width
+    for k, (_, bottom, left, right) in enumerate(tiles):
+        for top, _, other_left, other_right in tiles[k + 1 :]:
+            if top >= bottom or not once:
+                break
+            once = other_right <= left or right <= other_left
+    if not once:
+        raise TaskError(
+            f"the task's partition does not give each point of {height} rows to one host",
+            code="partition-invalid",
             value=points,
             bound=height * width,
         )
 
 
-def _sizes(sizes: object) -> list[int]:
-    if not isinstance(sizes, list) or not sizes or any(type(n) is not int or n < 1 for n in sizes):
-        raise TaskError(
-            f"the task's sizes are {sizes!r}, not numbers of rows", field="sizes", value=sizes
-        )
-    return sizes
-
-
 def parameters_by_hand(
     defaults: Mapping[str, Value], arguments: Sequence[str], folder: Path
 ) -> dict[str, Value]:
-    """Return a program's parameters where no agent gives them.
+    """Return the parameters of a program that was started by hand.
 
     Parameters
     ----------
@@ -396,7 +380,7 @@ def parameters_by_hand(
     Raises
     ------
     TaskError
-        The template or an argument cannot be read, or sets what nobody knows.
+        The template or an argument cannot be read, or an argument sets an unknown parameter.
 
     Examples
     --------
@@ -465,22 +449,6 @@ def _settings(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield name, text
 
 
-def task_of_agent(
-    comm: Any, *, rectangles: bool = False, everywhere: bool = False
-) -> TaskDocument | None:
-    """Return the agent's task on every rank, None where there is no agent. Collective.
-
-    One of rectangles is an error for a program that does not take them.
-
-    Raises
-    ------
-    TaskError
-        It cannot be read: on every rank with `everywhere`; else on rank 0, which is to abort the others, who wait.
-    """
-    path = os.environ.get(TASK)
-    return _shared(comm, lambda: _file(path), rectangles, everywhere) if path else None
-
-
 def _file(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
@@ -490,23 +458,19 @@ def _file(path: str) -> bytes:
         ) from None
 
 
-def _shared(
-    comm: Any, text: Callable[[], bytes], rectangles: bool, everywhere: bool = False
-) -> TaskDocument:
-    """Return the task that rank 0 has, on every rank; what is wrong is said there, or `everywhere`. Collective."""
-    found, wrong, fields = b"", "", {}
+def _shared(comm: Any, text: Callable[[], bytes], rectangles: bool) -> TaskDocument:
+    """Return the task that rank 0 has, on every rank. Collective.
+
+    Raises
+    ------
+    TaskError
+        The text is no task. Rank 0 raises it, and is to abort the other ranks, which wait.
+    """
+    found = b""
     if comm.Get_rank() == 0:
-        try:
-            found = text()
-            read_task(found, rectangles=rectangles)
-        except TaskError as error:
-            if not everywhere:
-                raise
-            wrong, fields = str(error), {"code": error.code, **error.fields}
-    found, wrong, fields = comm.bcast((found, wrong, fields))
-    if wrong:
-        raise TaskError(wrong, **fields)
-    return read_task(found, rectangles=rectangles)
+        found = text()
+        read_task(found, rectangles=rectangles)
+    return read_task(comm.bcast(found), rectangles=rectangles)
 
 
 def hosts_may_change() -> bool:
@@ -519,20 +483,26 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def emit(event: str, **fields: object) -> None:
-    """Write one event to standard output, in one piece as long as a pipe keeps pieces whole."""
-    rest = (json.dumps({"event": event, **fields}, allow_nan=False) + "\n").encode()
+    """Write one event to standard output, in one piece as long as a pipe keeps pieces whole.
+
+    An event begins with a newline: a rank may have printed text without one.
+    """
+    rest = ("\n" + json.dumps({"event": event, **fields}, allow_nan=False) + "\n").encode()
     while rest:
         rest = rest[os.write(STANDARD_OUTPUT, rest) :]
 
 
 class _Clock:
-    """Seconds of this rank since the loop began: computing, of that on the processor, and communicating."""
+    """Seconds of this rank since the loop began: computing, of that on the processor, communicating, and waiting.
 
-    def __init__(self, threads: int = 1) -> None:
-        self.compute = self.processor = self.communicate = 0.0
+    `exchange` is in neither of the last two yet: the next report divides it.
+    """
+
+    def __init__(self, processor_time: Callable[[], float] = time.thread_time) -> None:
+        self.compute = self.processor = self.communicate = self.wait = self.exchange = 0.0
         self.begin = self._wall = time.perf_counter()
-        self._threads = threads
-        self._processor = self._processor_time()
+        self._processor_time = processor_time
+        self._processor = processor_time()
         self.spikes, self.unexplained = Spikes(), 0.0
         self._counted = self.compute, self.processor
         self._explained = self.spikes.excess, 0.0
@@ -544,15 +514,17 @@ class _Clock:
         self._wall, self._processor = wall, processor
         return spent
 
-    def _processor_time(self) -> float:
-        """Return the processor time of this thread, or the mean of the threads that share the work."""
-        return time.process_time() / self._threads if self._threads > 1 else time.thread_time()
-
     def computed(self) -> None:
         """Count the time since the last lap as computing."""
         wall, processor = self.lap()
         self.compute += wall
         self.processor += processor
+
+    def divide(self, transfer: float) -> None:
+        """Divide the exchanges since the last report: this share of them was transfer, the rest waiting."""
+        self.communicate += transfer * self.exchange
+        self.wait += (1.0 - transfer) * self.exchange
+        self.exchange = 0.0
 
     def count(self) -> None:
         """Count an iteration that has just been computed; its spike, if it has one, is remembered."""
@@ -673,35 +645,305 @@ def _quota_files() -> Iterator[str]:
             yield f"/sys/fs/cgroup/{controllers}{path}/cpu.stat"
 
 
-class ProgramTask:
-    """What one rank of a program is asked to do, and what it says of it. In programs it is called `Task`.
+class Neighbour:
+    """A rank with which this one exchanges borders.
 
-    Every rank calls everything here as often as the others, in the same order. An exception inside the ``with``
-    block ends all ranks, and the agent hears its message.
+    Attributes
+    ----------
+    ahead
+        Seconds by which its clock is ahead of this rank's.
+    latency
+        Seconds of a small message, one way.
+    transfer, exchanges
+        Seconds of all transfers with it so far, each as long as the median of its report, and their number.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.exchanges = rank, 0
+        self.ahead = self.latency = self.transfer = 0.0
+
+    @property
+    def mean(self) -> float:
+        """Seconds of one transfer; 0 before the first report."""
+        return self.transfer / max(1, self.exchanges)
+
+
+class Transfers:
+    """Time stamps of a rank's exchanges, by which a report divides them into transfer and waiting.
+
+    A transfer lasts from the moment both ranks have begun the exchange until both have the other's border; before
+    that the earlier rank waits. Neighbours swap their stamps when they report, so the messages of an exchange
+    carry nothing more. Every method but `record` is collective.
+
+    Parameters
+    ----------
+    comm
+        Communicator of the ranks.
+    ranks
+        The neighbours' ranks, ascending.
+    clock
+        This rank's time in seconds. Clocks of two hosts may differ by any constant.
+
+    Attributes
+    ----------
+    bytes
+        Of the last exchange, sent to each neighbour.
+    comparing, compared
+        Seconds that the last comparison of clocks took, and of the loop when it was made; None: not yet.
+    """
+
+    def __init__(
+        self, comm: Any, ranks: Sequence[int], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.comm, self.clock = comm, clock
+        self.neighbours = [Neighbour(rank) for rank in ranks]
+        self.bytes = [0] * len(ranks)
+        self.comparing = 0.0
+        self.compared: float | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self._exchanges = 0
+        self._began = array("d")
+        self._ended = [array("d") for _ in self.neighbours]
+
+    def record(self, began: float, ended: Sequence[float]) -> None:
+        """Keep when an exchange began on this rank, and when it had ended with each neighbour, in their order."""
+        self._exchanges += 1
+        if len(self._began) < MAX_STAMPS:
+            self._began.append(began)
+            for stamps, end in zip(self._ended, ended, strict=True):
+                stamps.append(end)
+
+    def compare_clocks(self) -> None:
+        """Measure latency and difference of clocks with each neighbour.
+
+        Of several messages there and back the quickest counts: the neighbour read its clock in the middle of it
+        (Cristian 1989). The lower rank of a pair asks. All ranks take the pairs in one order, so that no ranks
+        wait for each other in a circle; in a chain half of the pairs compare at once.
+        """
+        begin, rank = self.clock(), self.comm.Get_rank()
+
+        def place(other: Neighbour) -> tuple[int, int, int]:
+            low, high = sorted((rank, other.rank))
+            return low % 2, low, high
+
+        for other in sorted(self.neighbours, key=place):
+            (self._ask if rank < other.rank else self._answer)(other)
+        self.comparing = self.clock() - begin
+
+    def _ask(self, other: Neighbour) -> None:
+        best, ping, pong = math.inf, array("d", [0.0, 0.0]), array("d", [0.0, 0.0])
+        for _ in range(CLOCK_ROUNDS):
+            asked = self.clock()
+            self._swap(other, ping, pong)
+            answered = self.clock()
+            received, sent = pong
+            on_the_way = (answered - asked) - (sent - received)
+            if on_the_way < best:
+                best = on_the_way
+                other.ahead = ((received - asked) + (sent - answered)) / 2
+        other.latency = max(0.0, best / 2)
+        self._send(other, array("d", [other.ahead, other.latency]))
+
+    def _answer(self, other: Neighbour) -> None:
+        message = array("d", [0.0, 0.0])
+        for _ in range(CLOCK_ROUNDS):
+            _wait(self.comm.Irecv(message, other.rank, STAMP_TAG).Test)
+            received = self.clock()
+            self._send(other, array("d", [received, self.clock()]))
+        _wait(self.comm.Irecv(message, other.rank, STAMP_TAG).Test)
+        other.ahead, other.latency = -message[0], message[1]
+
+    def _send(self, other: Neighbour, message: Doubles) -> None:
+        _wait(self.comm.Isend(message, other.rank, STAMP_TAG).Test)
+
+    def _swap(self, other: Neighbour, mine: Doubles, theirs: Doubles) -> None:
+        receive = self.comm.Irecv(theirs, other.rank, STAMP_TAG)
+        send = self.comm.Isend(mine, other.rank, STAMP_TAG)
+        _wait(lambda: receive.Test() and send.Test())
+
+    def settle(self) -> float:
+        """Return which share of the exchanges since the last call was transfer; count it to the neighbours."""
+        began, ended, exchanges = self._began, self._ended, self._exchanges
+        self._clear()
+        if not (began and self.neighbours):
+            return 1.0
+        theirs = []
+        for other, here in zip(self.neighbours, ended, strict=True):
+            stamps = array("d", bytes(16 * len(began)))
+            self._swap(other, began + here, stamps)
+            on_this_clock = [stamp - other.ahead for stamp in stamps]
+            theirs.append((on_this_clock[: len(began)], on_this_clock[len(began) :]))
+        usual, share = transfers_of(began, ended, theirs)
+        for other, seconds in zip(self.neighbours, usual, strict=True):
+            other.transfer += seconds * exchanges
+            other.exchanges += exchanges
+        return share
+
+
+def transfers_of(
+    began: Sequence[float],
+    ended: Sequence[Sequence[float]],
+    theirs: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> tuple[list[float], float]:
+    """Return the median transfer with each neighbour in seconds, and the share of all exchanges that was transfer.
+
+    Parameters
+    ----------
+    began
+        When each exchange began on this rank.
+    ended
+        For each neighbour: when each exchange with it had ended on this rank.
+    theirs
+        For each neighbour the same two stamps of its own, by this rank's clock.
+
+    Examples
+    --------
+    One exchange: the other rank came 3 s later, and each had the other's row 1 s after that.
+
+    >>> transfers_of([5.0], [[9.0]], [([8.0], [9.0])])
+    ([1.0], 0.25)
+    """
+    both_there, usual = list(began), []
+    for here, (their_begin, their_end) in zip(ended, theirs, strict=True):
+        there = list(map(max, began, their_begin))
+        last = map(max, here, their_end)
+        # Not the mean: delays of a rank that had no CPU belong to the straggler factor, not to the link.
+        usual.append(
+            statistics.median(
+                max(0.0, end - start) for end, start in zip(last, there, strict=True)
+            )
+        )
+        both_there = list(map(max, both_there, there))
+    spent = waited = 0.0
+    for begin, there, *ends in zip(began, both_there, *ended, strict=True):
+        spent += max(ends) - begin
+        waited += min(there, max(ends)) - begin
+    return usual, 1.0 - waited / max(spent, 1e-12)
+
+
+class _ExchangePlan:
+    """Persistent requests for the borders of some arrays with this rank's neighbours.
+
+    Attributes
+    ----------
+    ranks, bytes
+        The neighbours, ascending, and the bytes sent to each.
+    declared
+        Declared arrays of this exchange. Each has its own requests.
+    """
+
+    def __init__(self, comm: Any, arrays: Sequence[Any], borders: Sequence[Contact]) -> None:
+        self.ranks, self.declared = [border.rank for border in borders], list[Any]()
+        self.bytes = [0] * len(borders)
+        # Keep the arrays alive: the plan's key has their ids, and Python reuses the id of a freed array.
+        self._arrays = arrays
+        self._requests: list[list[Any]] = [[] for _ in borders]
+        self._sent: list[tuple[Any, Any]] = []
+        self._received: list[tuple[Any, Any]] = []
+        for k, border in enumerate(borders):
+            for one in arrays:
+                edge, halo = one[border.edge], one[border.halo]
+                if isinstance(
+                    border.edge, tuple
+                ):  # the points of a column lie apart: they go by buffers
+                    self._sent.append((edge.copy(), edge))
+                    self._received.append((halo, halo.copy()))
+                    edge, halo = self._sent[-1][0], self._received[-1][1]
+                self.bytes[k] += edge.nbytes
+                self._requests[k].append(comm.Recv_init(halo, border.rank, HALO_TAG))
+                self._requests[k].append(comm.Send_init(edge, border.rank, HALO_TAG))
+
+    def carry_out(self, mpi: Any) -> tuple[float, list[float]]:
+        """Exchange the borders; return when that began, and when it had ended with each neighbour."""
+        began, ended = time.perf_counter(), [0.0] * len(self.ranks)
+        start, test = mpi.Prequest.Startall, mpi.Request.Testall
+        for buffer, edge in self._sent:
+            buffer[...] = edge
+        for requests in self._requests:
+            start(requests)
+
+        def done() -> bool:
+            for k, requests in enumerate(self._requests):
+                if not ended[k] and test(requests):
+                    ended[k] = time.perf_counter()
+            return all(ended)
+
+        _wait(done)
+        for halo, buffer in self._received:
+            halo[...] = buffer
+        return began, ended
+
+    def free(self) -> None:
+        """Free the requests."""
+        for requests in self._requests:
+            for request in requests:
+                request.Free()
+
+
+class _RankTimes(NamedTuple):
+    """Seconds of a rank since the first barrier.
+
+    `spikes` and `processor_spikes` are the parts of computing, and of the processor time in it, that are timing
+    spikes; `cpu_wait` (-1: not counted) and `throttled` are without a CPU. `major_faults` are page faults, and
+    `comparing` is what the last comparison of clocks took.
+    """
+
+    compute: float
+    processor: float
+    communicate: float
+    wait: float
+    spikes: float
+    processor_spikes: float
+    cpu_wait: float
+    throttled: float
+    major_faults: float
+    comparing: float
+    elapsed: float
+
+
+class ProgramTask:
+    """The task of one rank, and the reports about it. Programs import it as `Task`.
+
+    Every rank makes the same calls in the same order. An exception inside the ``with`` block ends all ranks, and
+    the agent reports its message.
 
     Parameters
     ----------
     rows, columns, iterations
-        Names of the parameters that say how many rows there are to share out, how many points a row has (as many
-        as there are rows where None) and how many iterations to do; or the numbers. As in the template.
+        Names of the parameters with the number of rows, of points in a row (None: the number of rows) and of
+        iterations; or the numbers. As in the template.
     rectangles
-        Whether the program takes rectangles (`rectangle`), not only strips of whole rows.
+        Whether the program accepts rectangles (`rectangle`), not only strips of whole rows.
     defaults
-        Parameters of a program that has no template beside it, where it is started by hand.
+        Parameters of a program that has no template beside it, if it is started by hand.
     arguments
-        Of the command line, of which ``--set NAME=VALUE`` is read where the program is started by hand;
-        those of this process when None.
+        Arguments of the command line; ``--set NAME=VALUE`` is read if the program is started by hand. None: those
+        of this process.
+    commit_seconds
+        How often a malleable program commits its state; see `apples.malleable.MalleableJob`.
+    calibrates
+        Whether the program measures its kernel itself: for each of `sizes` it calls `calibrated`, and it ends
+        without a result. Else it is run once for each size, in a process of its own.
 
     Attributes
     ----------
     parameters
-        The template's parameters as the user has set them.
+        The parameters of the template, as set by the user.
     output, save
-        A directory to write to, or None; whether the result is to be kept there, which `result` does.
+        A directory for files, or None; and whether `result` saves the result there.
     residual
-        What the next report says of it; None as long as nobody set it.
+        Residual in the next report; None: not set yet.
     changed
-        Whether hosts, rows and communicator are other than in the iteration before; so in the first.
+        Whether hosts, rows and communicator differ from those of the iteration before; true in the first.
+    rectangular
+        Whether the ranks have rectangles, not strips of whole rows.
+    sizes
+        Rows of the strips to measure, if the task is to calibrate; else empty.
+    processor_time
+        Returns the seconds that the processor worked, for example `time.perf_counter` for a kernel on a GPU.
+        Set before the loop. None: the CPU time of this thread, or the mean of the threads of `threads`.
     """
 
     def __init__(
@@ -713,20 +955,32 @@ class ProgramTask:
         rectangles: bool = False,
         defaults: Mapping[str, Value] | None = None,
         arguments: Sequence[str] | None = None,
+        commit_seconds: float | None = None,
+        calibrates: bool = False,
     ) -> None:
+        self._calibrates = calibrates
         self._named = rows, rows if columns is None else columns, iterations
         self._takes_rectangles = rectangles
         self._defaults = dict(defaults or {})
         self._arguments = sys.argv[1:] if arguments is None else list(arguments)
-        self.parameters: Mapping[str, Value] = {}
+        self._commit_seconds = commit_seconds
+        self.parameters: Mapping[str, Any] = {}
         self.output: str | None = None
         self.save = False
         self.residual: float | None = None
         self.changed = False
-        self._job: Any = None
-        self._state: Any = None
+        self.sizes: tuple[int, ...] = ()
+        self.processor_time: Callable[[], float] | None = None
+        self._transfers: Transfers | None = None
+        self._plans: dict[tuple[int, ...], _ExchangePlan] = {}
+        self._exchanged: dict[tuple[int, ...], list[weakref.ref[Any]]] = {}
+        self.rectangular = False
+        self._job: MalleableJob | None = None
+        self._state: State | None = None
+        self._met: HostChange | Rollback | bool = False
         self._done = 0
-        self._begun = self._told = False
+        self._begun = self._has_result = False
+        self._loop: Callable[[], Generator[int, None, None] | None] = lambda: None
         self._clock = _Clock()
         self._samples: list[tuple[float, float]] = []
         self._sample = [0.0, 0.0, 0.0]
@@ -741,8 +995,9 @@ class ProgramTask:
         try:
             self._mpi = import_module("mpi4py.MPI")
             self._world = self._mpi.COMM_WORLD
-            asked = task_of_agent(self._world, rectangles=self._takes_rectangles)
-            self._take_up(asked or _shared(self._world, self._own_task, rectangles=False))
+            path = os.environ.get(TASK)
+            text = (lambda: _file(path)) if path else self._own_task
+            self._take_up(_shared(self._world, text, self._takes_rectangles))
         except Exception as error:
             self._fail(error)
             raise
@@ -768,11 +1023,13 @@ class ProgramTask:
         self.parameters = dict(document.parameters)
         self.output, self.save = document.output, document.save
         if document.mode == "calibrate":
-            if len(document.sizes) > 1:
-                self._calibrate_each(document.sizes)
+            self.sizes = document.sizes
+            if len(self.sizes) > 1 and not self._calibrates:
+                self._calibrate_each(self.sizes)
             piece = Piece(BY_HAND, 1, 0, document.sizes[0])
             document = replace(document, pieces=(piece,))
         self._document, self._layout = document, document.layout
+        self.rectangular = document.of_rectangles
         ranks, size = len(self._layout), self._world.Get_size()
         rows = max(strip.stop for _, strip in self._layout)
         if not self.malleable and ranks != size:
@@ -807,6 +1064,8 @@ class ProgramTask:
                     bound=columns,
                 )
             self._touching = list(self._contacts())
+        if self.sizes and self._calibrates:
+            self._report_ready()
 
     def _contacts(self) -> Iterator[Contact]:
         """Yield the ranks whose rectangles share a part of a side with this one's."""
@@ -843,9 +1102,10 @@ class ProgramTask:
         return hosts_may_change()
 
     @property
-    def comm(self) -> Any:
+    def comm(self) -> MPI.Intracomm:
         """The communicator of the moment."""
-        return self._job.comm if self._job else self._world
+        comm: MPI.Intracomm = self._job.comm if self._job else self._world
+        return comm
 
     @property
     def rank(self) -> int:
@@ -859,20 +1119,19 @@ class ProgramTask:
 
     @property
     def layout(self) -> list[tuple[str, range]]:
-        """Host and rows of every rank."""
-        if self.malleable and not self._begun:
-            raise TaskError(
-                "a malleable program has its rows from the first iteration on: declare what is shared out"
-                " (task.array, task.blocks, ..), and look at it inside the loop",
-                code="rows-not-assigned",
-            )
-        if self._job and self._begun:
+        """Host and rows of every rank.
+
+        All declarations come before it: a rank whose hosts may change joins the other ranks here, if it has not
+        met them yet.
+        """
+        self._meet()
+        if self._job:
             return [(host, range(rows.first, rows.stop)) for host, rows in self._job.layout]
         return self._layout
 
     @property
     def strip(self) -> range:
-        """This rank's rows: ``strip.start`` is the first of ``len(strip)``."""
+        """This rank's rows: ``strip.start`` is the first of ``len(strip)``. All declarations come before it."""
         return self.layout[self.rank][1]
 
     @property
@@ -888,7 +1147,11 @@ class ProgramTask:
     @property
     def host(self) -> str:
         """Name of this rank's host."""
-        return str(self._job.host) if self._job else self.layout[self.rank][0]
+        if self._job:
+            return self._job.host
+        if self.malleable:
+            return os.environ.get(HOST, BY_HAND)
+        return self._layout[self.rank][0]
 
     @property
     def implementation(self) -> str:
@@ -903,24 +1166,94 @@ class ProgramTask:
     @property
     def neighbours(self) -> tuple[int, int]:
         """The ranks above and below; ``MPI.PROC_NULL`` where there is none."""
-        rank, nobody = self.rank, self._mpi.PROC_NULL
-        return rank - 1 if rank else nobody, rank + 1 if rank + 1 < self.size else nobody
+        rank, none = self.rank, self._mpi.PROC_NULL
+        return rank - 1 if rank else none, rank + 1 if rank + 1 < self.size else none
 
     # ------------------------------------------------------ what is declared to a job
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what `apples.malleable.Job` has of this name: `array`, `tiles`, `csr`, `replicated`, `blocks`."""
-        if name in DECLARES:
-            return getattr(self._joined(), name)
-        raise AttributeError(f"a task has no {name!r}")
+    def array(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DTypeLike = float,
+        halo: int = 0,
+        fill: Fill | None = None,
+        *,
+        constant: bool = False,
+    ) -> RowArray:
+        """Declare an array whose rows are shared out; see `apples.malleable.RowArray`."""
+        return self._runtime().array(name, shape, dtype, halo, fill, constant=constant)
 
-    def state(self, **values: Any) -> Any:
-        """Declare values that are the same on every rank, besides `iteration`: see `Job.state`."""
-        self._state = self._joined().state(**{"iteration": 0, "elapsed_seconds": 0.0, **values})
+    def tiles(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: DTypeLike = float,
+        halo: int = 0,
+        fill: TileFill | None = None,
+        *,
+        constant: bool = False,
+    ) -> TileArray:
+        """Declare an array whose rows and columns are shared out; see `apples.malleable.TileArray`."""
+        return self._runtime().tiles(name, shape, dtype, halo, fill, constant=constant)
+
+    def csr(
+        self,
+        name: str,
+        shape: tuple[int, int],
+        fill: MatrixFill,
+        dtype: DTypeLike = float,
+        *,
+        constant: bool = False,
+    ) -> CsrMatrix:
+        """Declare a sparse matrix whose rows are shared out; see `apples.malleable.CsrMatrix`."""
+        return self._runtime().csr(name, shape, fill, dtype, constant=constant)
+
+    def replicated(self, name: str, array: NDArray[np.generic]) -> Replicated:
+        """Declare an array that is the same on every rank; new ranks get rank 0's contents."""
+        return self._runtime().replicated(name, array)
+
+    def blocks(
+        self,
+        name: str,
+        make: Callable[[int], T],
+        pack: Callable[[T], Arrays],
+        unpack: Callable[[dict[str, NDArray[Any]]], T],
+        *,
+        count: int = 0,
+        decomposition: str = "",
+        strategy: str | LoadBalancer = "greedy",
+        background: bool = False,
+        partners: Callable[[int], Mapping[int, float]] | None = None,
+    ) -> Blocks[T]:
+        """Declare objects that migrate one by one; see `apples.malleable.Blocks`.
+
+        Where the task says how the data is to be cut, that takes the place of `decomposition`.
+        """
+        return self._runtime().blocks(
+            name,
+            make,
+            pack,
+            unpack,
+            count=count,
+            decomposition=decomposition,
+            strategy=strategy,
+            background=background,
+            partners=partners,
+        )
+
+    def state(self, **values: int | float | str | bool | None) -> State:
+        """Declare values that are the same on every rank, once; `iteration` is declared without being named."""
+        first = {"iteration": 0, "elapsed_seconds": 0.0, **values}
+        self._state = self._runtime().state(**first)
         return self._state
 
-    def _joined(self) -> Any:
-        """Return this rank's malleable job, which is what it declares to."""
+    def may_lose(self, *names: str) -> None:
+        """Allow names of the program's loop to differ on new ranks: a timer, a cache."""
+        self._runtime().may_lose(*names)
+
+    def _runtime(self) -> MalleableJob:
+        """Return this rank's part of the malleable job, to which declarations are delegated."""
         if self._takes_rectangles:
             raise TaskError(
                 "what a program declares is shared out in whole rows, not with rectangles=True",
@@ -935,8 +1268,47 @@ class ProgramTask:
                     code="apples-missing",
                     reason=str(error),
                 ) from None
-            self._job = module.Job(task=self._document)
+            if self._met:
+                raise TaskError(
+                    "declare before the first iteration, and before task.strip or task.layout is read,"
+                    " as a rank that joins later does",
+                    code="declared-late",
+                )
+            job: MalleableJob = module.MalleableJob(self._commit_seconds, task=self._document)
+            self._job = job
         return self._job
+
+    # ------------------------------------------------------------- hosts that change
+
+    @property
+    def members(self) -> tuple[HostRows, ...]:
+        """All hosts with their rows, of a program that declares something; from the first iteration on."""
+        return self._runtime().members
+
+    def commit(self) -> str:
+        """Commit the state: what the job goes back to if a host is lost. Collective.
+
+        Returns what went wrong, empty if nothing did. A program that runs rigid commits nothing.
+        """
+        return self._runtime().commit()
+
+    def request(self, minimum: int, maximum: int) -> None:
+        """Ask for other limits, in hosts; the agent may answer with a change of hosts."""
+        self._runtime().request(minimum, maximum)
+
+    def _meet(self) -> HostChange | Rollback | bool:
+        """Meet the other ranks, which is done once; return what the first safe point reports."""
+        if not self._met:
+            if self._job is None and self.malleable:
+                raise TaskError(
+                    "the template says malleable = true; the program declares nothing that could go to other"
+                    " hosts: task.array, task.blocks, ... do",
+                    code="nothing-declared",
+                )
+            if self._job is not None and self._state is None:
+                self.state()
+            self._met = self._job.join() if self._job is not None else True
+        return self._met
 
     # ------------------------------------------------------------------- the loop
 
@@ -945,34 +1317,62 @@ class ProgramTask:
         """How many iterations are done."""
         return int(self._state.iteration) if self._state else self._done
 
-    def iterations(self) -> Iterator[int]:
+    def iterations(self, *, collect: Callable[[], object] | None = None) -> Iterator[int]:
         """Yield the number of each iteration to do, from 0 on; between two of them hosts may change.
 
-        Who leaves the loop early, because it has converged, say, has done the iteration in which it does.
+        A program that leaves the loop early, for example because it has converged, has done the iteration in
+        which it leaves. `collect`: see `apples.malleable.MalleableJob.safepoint`.
         """
-        caller: FrameType | None = sys._getframe(1)
+        self._leave_loop()
+        loop = self._iterate(sys._getframe(1), collect)
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def _leave_loop(self) -> None:
+        """Count the iteration in which the program left the loop, if it still holds the iterator."""
+        loop = self._loop()
+        if loop is not None:
+            loop.close()
+
+    def advance(self, iterations: int) -> None:
+        """Count iterations beside the one of this turn of the loop: a kernel made several at once."""
+        if self._state:
+            self._state.iteration += iterations
+        else:
+            self._done += iterations
+
+    def _iterate(
+        self, caller: FrameType | None, collect: Callable[[], object] | None
+    ) -> Generator[int, None, None]:
+        """Yield the number of each iteration; end the one in which the iterator is closed."""
         last = self._number(2)
         while True:
-            self._pass(caller)
+            self._pass(caller, collect=collect)
             caller = None
             if self._enough() if self._document.mode == "calibrate" else self.iteration >= last:
                 return
             try:
                 yield self.iteration
             except GeneratorExit:
-                self._count()
+                self.advance(1)
                 raise
-            self._count()
+            self.advance(1)
             if self._document.mode == "run" and self.iteration >= last:
                 return
             self.progress()
 
-    def safepoint(self, before: Callable[[], object] | None = None) -> Any:
-        """Say that hosts may change now; for programs with a loop of their own, which count ``state.iteration``.
+    def safepoint(
+        self,
+        before: Callable[[], object] | None = None,
+        *,
+        collect: Callable[[], object] | None = None,
+    ) -> HostChange | Rollback | bool | None:
+        """Allow hosts to change now; for programs with a loop of their own, which count ``state.iteration``.
 
-        Returns what `apples.malleable.Job.safepoint` does. The first call begins the measured time.
+        Returns what changed, None if nothing did; True at the first call of a program that declares nothing. The
+        first call begins the measured time. `before` and `collect`: see `apples.malleable.MalleableJob.safepoint`.
         """
-        return self._pass(sys._getframe(1), before)
+        return self._pass(sys._getframe(1), before, collect)
 
     def progress(self) -> None:
         """Say how far the run is, if it is time to; `iterations` does that by itself."""
@@ -982,47 +1382,150 @@ class ProgramTask:
             self._take_sample()
         elif 0 < self._due <= self.iteration:
             self._report()
+            self._clock.lap()
         if self._state:
             self._state.elapsed_seconds = self._clock.elapsed
-        self._clock.lap()
 
-    def allreduce(self, value: float, operation: str = "max") -> float:
-        """Return the ``max``, ``min`` or ``sum`` of a value over all ranks."""
-        with self.communicating():
-            kind = getattr(self._mpi, operation.upper())
+    @overload
+    def allreduce(self, value: int, operation: str = "max") -> int: ...
+
+    @overload
+    def allreduce(self, value: float | np.floating[Any], operation: str = "max") -> float: ...
+
+    @overload
+    def allreduce(self, value: np.integer[Any], operation: str = "max") -> int: ...
+
+    @overload
+    def allreduce(self, value: NDArray[S], operation: str = "max") -> NDArray[S]: ...
+
+    def allreduce(self, value: Any, operation: str = "max") -> Any:
+        """Return the ``max``, ``min`` or ``sum`` of a value over all ranks. Collective.
+
+        Parameters
+        ----------
+        value
+            A number, or an array with the same shape and type on every rank, which is reduced element by element.
+
+        Returns
+        -------
+        An int of 64 bits or a float for a number of Python or NumPy; for an array a new array of its shape and
+        type. The last bits of a sum of floats depend on the number of ranks.
+
+        Raises
+        ------
+        TaskError
+            The operation or the type is not one of these; or the program declares data and calls this before the
+            first iteration, where a rank that joins later would wait for the others in vain. Permanent.
+        """
+        if operation not in REDUCTIONS:
+            raise TaskError(
+                f"task.allreduce has no operation {operation!r}; it has {', '.join(REDUCTIONS)}",
+                code="operation-unknown",
+                value=operation,
+                known=list(REDUCTIONS),
+            )
+        if self._job and not self._begun:
+            raise TaskError(
+                "task.allreduce of a program that declares data comes inside the loop",
+                code="safepoint-missing",
+            )
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, numpy.generic):
+            value = value.item()
+        kind = getattr(self._mpi, operation.upper())
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            with self.communicating():
+                return self._reduced_array(numpy, value, operation, kind)
+        self._clock.computed()
+        try:
+            if isinstance(value, int):
+                mine, every = array("q", [value]), array("q", [0])
+                _wait(self.comm.Iallreduce(mine, every, kind).Test)
+                return every[0]
+            if not isinstance(value, float):
+                raise _irreducible(type(value).__name__, operation)
             if self._job:
-                return float(self._job.allreduce(value, kind))
+                return self._job.allreduce(value, kind)
             return self._reduced([value], kind)[0]
+        finally:  # one number takes no time: it is the last rank that the others wait for
+            self._clock.wait += self._clock.lap()[0]
+
+    def _reduced_array(self, numpy: Any, values: Any, operation: str, kind: Any) -> Any:
+        """Return the reduction of an array over all ranks, element by element."""
+        dtype = values.dtype
+        # MPI has no floats of 16 bits.
+        numbers = dtype.kind in "iu" or (dtype.kind == "f" and dtype.itemsize > 2)
+        if not dtype.isnative or not (numbers or (dtype.kind == "c" and operation == "sum")):
+            raise _irreducible(f"array of {dtype}", operation)
+        mine = numpy.array(values, order="C")
+        every = numpy.empty_like(mine)
+        _wait(self.comm.Iallreduce(mine, every, kind).Test)
+        return every
 
     def exchange(self, *arrays: Any, halo: int = 1) -> None:
         """Send the rows at the edges of strips to the neighbours, and take theirs into the `halo` rows beyond.
 
         An array has ``halo`` rows, the rank's own, and as many again; a declared one (`array`) knows them itself.
-        In a program that takes rectangles an array has a halo of one point on all four sides; corners stay.
+        Where ranks have rectangles an array has a halo of one point on all four sides; corners stay.
         """
-        with self.communicating():
-            if self._takes_rectangles:
-                self._exchange_sides(arrays, halo)
-                return
-            requests = []
-            above, below = self.neighbours
-            for one in arrays:
-                if hasattr(one, "exchange"):
-                    one.exchange()
-                    continue
-                comm = self.comm
-                requests += [
-                    comm.Irecv(one[:halo], above, HALO_TAG),
-                    comm.Irecv(one[-halo:], below, HALO_TAG),
-                    comm.Isend(one[halo : 2 * halo], above, HALO_TAG),
-                    comm.Isend(one[-2 * halo : -halo], below, HALO_TAG),
-                ]
-            _wait(lambda: self._mpi.Request.Testall(requests))
+        clock = self._clock
+        clock.computed()
+        key = (halo, *map(id, arrays))
+        plan = self._plans.get(key) or self._planned(key, arrays, halo)
+        for declared in plan.declared:
+            declared.exchange()
+        if plan.declared:
+            clock.communicate += clock.lap()[0]
+        if len(plan.declared) < len(arrays):
+            if self._transfers is None:
+                self._transfers = Transfers(self.comm, plan.ranks)
+            if plan.ranks:
+                self._transfers.bytes = plan.bytes
+                self._transfers.record(*plan.carry_out(self._mpi))
+            clock.exchange += clock.lap()[0]
+        if key not in self._plans:
+            plan.free()
 
-    def _exchange_sides(self, arrays: Sequence[Any], halo: int) -> None:
-        """Exchange a line of points with each rectangle that touches this one."""
+    def _planned(self, key: tuple[int, ...], arrays: Sequence[Any], halo: int) -> _ExchangePlan:
+        """Return the plan of an exchange of these arrays, which is kept if they were exchanged before.
+
+        A plan keeps its arrays alive. A program that makes new arrays in each iteration must not hold the memory
+        of the old ones.
+        """
+        own = [one for one in arrays if not hasattr(one, "exchange")]
+        if own and self.rectangular:
+            self._demand_rectangles(own, halo)
+        borders = self._touching if self.rectangular else list(self._above_and_below(halo))
+        plan = _ExchangePlan(self.comm, own, borders)
+        plan.declared = [one for one in arrays if hasattr(one, "exchange")]
+        before = self._exchanged.get(key, [])
+        if before and all(it() is array for it, array in zip(before, arrays, strict=True)):
+            if len(self._plans) == MAX_PLANS:
+                self._plans.pop(next(iter(self._plans))).free()
+            self._plans[key] = plan
+        else:
+            if len(self._exchanged) == MAX_EXCHANGED:
+                self._exchanged.clear()
+            self._exchanged[key] = [weakref.ref(array) for array in arrays]
+        return plan
+
+    def _forget_plans(self) -> None:
+        """Free the requests of all plans, before their communicator is freed or MPI ends."""
+        for plan in self._plans.values():
+            plan.free()
+        self._plans.clear()
+
+    def _above_and_below(self, halo: int) -> Iterator[Contact]:
+        """Yield the borders of a strip with the ranks above and below, of `halo` rows."""
+        rank = self.rank
+        if rank:
+            yield Contact(rank - 1, slice(halo, 2 * halo), slice(halo))
+        if rank + 1 < self.size:
+            yield Contact(rank + 1, slice(-2 * halo, -halo), slice(-halo, None))
+
+    def _demand_rectangles(self, arrays: Sequence[Any], halo: int) -> None:
+        """Raise TaskError unless arrays have the shape of this rank's rectangle with a halo of one point."""
         rows, columns = self.rectangle
-        requests, coming = [], []
         for one in arrays:
             if halo != 1 or one.shape[:2] != (len(rows) + 2, len(columns) + 2):
                 raise TaskError(
@@ -1034,16 +1537,6 @@ class ProgramTask:
                     value=list(one.shape[:2]),
                     bound=[len(rows) + 2, len(columns) + 2],
                 )
-            for rank, edge, beyond in self._touching:
-                there = one[beyond].copy()
-                coming.append((one, beyond, there))
-                requests += [
-                    self.comm.Irecv(there, rank, HALO_TAG),
-                    self.comm.Isend(one[edge].copy(), rank, HALO_TAG),
-                ]
-        _wait(lambda: self._mpi.Request.Testall(requests))
-        for one, beyond, there in coming:
-            one[beyond] = there
 
     @contextmanager
     def communicating(self) -> Iterator[None]:
@@ -1052,33 +1545,30 @@ class ProgramTask:
         yield
         self._clock.communicate += self._clock.lap()[0]
 
-    def _count(self) -> None:
-        """Count an iteration."""
-        if self._state:
-            self._state.iteration += 1
-        else:
-            self._done += 1
-
-    def _pass(self, caller: FrameType | None, before: Callable[[], object] | None = None) -> Any:
+    def _pass(
+        self,
+        caller: FrameType | None,
+        before: Callable[[], object] | None = None,
+        collect: Callable[[], object] | None = None,
+    ) -> HostChange | Rollback | bool | None:
         """Come to a safe point, if there is a job; return what changed."""
-        if self._job is None and not self._begun and self.malleable:
-            raise TaskError(
-                "the template says malleable = true; the program declares nothing that could go to other"
-                " hosts: task.array, task.blocks, ... do",
-                code="nothing-declared",
-            )
-        if self._job is None:
-            change = None if self._begun else True
-        elif self._begun:
-            change = self._job.safepoint(before)
-        else:
-            if self._state is None:
-                self.state()
-            change = self._job.join(caller, ProgramTask)
+        change: HostChange | Rollback | bool | None = None
+        if not self._begun:
+            if self._job and caller:
+                self._job.demand_declared(caller, ProgramTask)
+            change = self._meet()
+        elif self._job:
+            change = self._job.safepoint(lambda: self._leave(before), collect=collect)
         self.changed = bool(change)
         if change:
             self._begin(change)
         return change
+
+    def _leave(self, before: Callable[[], object] | None) -> None:
+        """Free the requests on the communicator that a change of hosts is about to replace."""
+        self._forget_plans()
+        if before:
+            before()
 
     def _begin(self, change: Any) -> None:
         """Begin the measured time, or go on with it on other hosts."""
@@ -1086,27 +1576,57 @@ class ProgramTask:
         kind = getattr(change, "kind", "started" if change is True else "rollback")
         if self._state and not self._begun:
             was = float(self._state.elapsed_seconds)
+        if kind == "started" and self.rank == 0 and self.save and self.output:
+            _demand_writable(Path(self.output))
         self._barrier()
         if kind == "started" and self.rank == 0:
-            self._say("ready", protocol=1, program=_name(), version="1", ranks=self.size)
+            self._report_ready()
         if not self._begun:
-            self._startup = time.perf_counter() - STARTED
-            self._clock = _Clock(self.threads)
+            self._forget_plans()  # those of exchanges before the ranks of all hosts met
+            self._startup = _process_age()
+            self._clock = _Clock(self.processor_time or self._thread_time())
             self._kernel = _KernelCounters()
-        self._begun = True
+        self._begun, self._transfers = True, None
         self._barrier()
         elapsed = self._reduced([was], self._mpi.MAX)[0]
         self._clock.begin = time.perf_counter() - elapsed
         self._clock.lap()
         self._last, self._due = (self.iteration, elapsed), self.iteration + 1
 
-    # ------------------------------------------------------------ what is said of it
+    def _thread_time(self) -> Callable[[], float]:
+        """Return the clock of this thread's CPU time, or of the mean of the threads that share the work."""
+        threads = self.threads
+        return time.thread_time if threads == 1 else lambda: time.process_time() / threads
 
-    def result(self, rows: Any, *, files: Iterable[str] = ()) -> None:
-        """Say what came out: this rank's rows of the result, without halo and boundary, or blocks (`blocks`).
+    def _report_ready(self) -> None:
+        self._emit("ready", protocol=1, program=_name(), version="1", ranks=self.size)
 
-        They go through the first rank, which never holds them all, into the digest that verifies the run, and
-        into a file where the user wants to keep them.
+    # ------------------------------------------------------------ reports
+
+    def result(
+        self,
+        rows: Any,
+        *,
+        files: Iterable[str] = (),
+        sink: Callable[[Any], object] | None = None,
+    ) -> None:
+        """Report the result: this rank's rows of it without halo and boundary, or what was declared.
+
+        Declared data is given as it is: blocks (`blocks`), or an array (`array`, `tiles`) if every element that a
+        rank owns belongs to the result.
+
+        The first rank, which never holds them all, adds them to the digest that verifies the run, and to a file
+        if the user wants to keep them.
+
+        Parameters
+        ----------
+        rows
+            None: the result is too large to pass through the first rank. It is not verified then.
+        files
+            Files that the program has written beside ``result.npy``, or that `sink` writes.
+        sink
+            Called on the first rank with the bytes of some whole rows at a time, from the first row to the last:
+            to draw a picture, for example.
 
         Raises
         ------
@@ -1117,49 +1637,74 @@ class ProgramTask:
             raise TaskError(
                 "task.result comes after the loop over task.iterations()", code="result-too-early"
             )
+        self._leave_loop()
         self._clock.computed()
         self._barrier()
-        self._told = True
+        self._has_result = True
         every = self._gathered()
-        seconds = max(row[-1] for row in every)
+        borders = self._borders()
         if self._document.mode == "calibrate":
-            self._say_calibration()
+            self._report_calibration()
             return
-        sha256, said = hashlib.sha256(), [*files]
-        with self._kept(rows) as sinks:
-            for piece in self._in_order(rows):
-                for take in (sha256.update, *sinks):
-                    take(piece)
-        if self.save and self.output and self.rank == 0:
-            said.append(str(Path(self.output) / "result.npy"))
+        digest = "" if rows is None else self._pass_through(rows, sink)
+        kept = self.save and self.output and rows is not None
         self._barrier()
         if self.rank == 0:
-            self._say(
+            self._emit(
                 "result",
                 iterations=self.iteration,
-                seconds=seconds,
+                seconds=max(row.elapsed for row in every),
                 startup_seconds=round(self._startup, 6),
-                residual=self.residual,
-                sha256=sha256.hexdigest(),
-                files=said,
+                residual=self._finite_residual(),
+                sha256=digest,
+                files=[*files, *([str(Path(self.output or "") / "result.npy")] if kept else [])],
                 hosts=self._hosts(every),
-                **_clipped(every, seconds),
+                **borders,
+                **_clipped(every),
             )
 
-    def _in_order(self, rows: Any) -> Iterator[Any]:
-        """Yield on rank 0 the whole result, a piece at a time; of strips say a digest of each row. Collective."""
+    def _pass_through(self, rows: Any, sink: Callable[[Any], object] | None) -> str:
+        """Pass the result through the first rank, into its file and the program's sink; return its digest."""
+        sha256 = hashlib.sha256()
+        rectangles = self._rectangles_of(rows)
+        rows = getattr(rows, "own", rows)
+        with self._kept(rows, rectangles) as sinks:
+            takers = [sha256.update, *sinks, *([sink] if sink else [])]
+            for piece in self._in_order(rows, rectangles):
+                for take in takers:
+                    take(piece)
+        return sha256.hexdigest()
+
+    def _finite_residual(self) -> float | None:
+        """Return the residual; None where there is none, or JSON has no word for it."""
+        residual = self.residual
+        return residual if residual is not None and math.isfinite(residual) else None
+
+    def _rectangles_of(self, rows: Any) -> list[tuple[range, range]]:
+        """Return rows and columns of each rank's part of the result; empty if the parts are strips or blocks."""
         if self._document.of_rectangles:
-            yield from self._whole_rows(rows)
+            return self._every_rectangle
+        if getattr(rows, "axes", 1) == 1:
+            return []
+        return [
+            (range(one.rows.first, one.rows.stop), range(one.columns.first, one.columns.stop))
+            for one in rows.tiles
+        ]
+
+    def _in_order(self, rows: Any, rectangles: Sequence[tuple[range, range]]) -> Iterator[Any]:
+        """Yield the whole result on rank 0, piece by piece; report a digest of each row of strips. Collective."""
+        if rectangles:
+            yield from self._whole_rows(rows, rectangles)
             return
         for owner, pieces in self._owners(rows):
             row = 0
             for piece in self._streamed(owner, pieces):
                 yield piece
                 if not hasattr(rows, "owner"):
-                    row += self._say_rows(owner, row, piece, memoryview(rows[:1]).nbytes)
+                    row += self._report_rows(owner, row, piece, memoryview(rows[:1]).nbytes)
 
     def _owners(self, rows: Any) -> Iterator[tuple[int, Iterable[Any]]]:
-        """Yield what the result consists of, in order: whose it is, and the pieces of what is here."""
+        """Yield the parts of the result in order: the owner of each, and its pieces if this rank is the owner."""
         if hasattr(rows, "owner"):
             for number in range(len(rows)):
                 yield rows.owner(number), rows.content(number) if number in rows else ()
@@ -1179,9 +1724,9 @@ class ProgramTask:
             mine = range(0, len(rows), step) if owner == self.rank else ()
             yield owner, (memoryview(rows[k : k + step]).tobytes() for k in mine)
 
-    def _whole_rows(self, own: Any) -> Iterator[Any]:
+    def _whole_rows(self, own: Any, rectangles: Sequence[tuple[range, range]]) -> Iterator[Any]:
         """Yield on rank 0 some whole rows of the result at a time, put together from rectangles. Collective."""
-        mine = self.rectangle
+        mine = rectangles[self.rank]
         if own.shape[:2] != (len(mine[0]), len(mine[1])):
             raise TaskError(
                 f"the result has {own.shape[0]} x {own.shape[1]} points on rank {self.rank}; the plan gives it"
@@ -1191,13 +1736,13 @@ class ProgramTask:
                 value=list(own.shape[:2]),
                 bound=[len(mine[0]), len(mine[1])],
             )
-        point = max(1, memoryview(own[:1]).nbytes // len(mine[1]))
-        height = max(rows.stop for rows, _ in self._every_rectangle)
-        width = point * max(columns.stop for _, columns in self._every_rectangle)
+        point = memoryview(own).itemsize * math.prod(own.shape[2:])
+        height = max(rows.stop for rows, _ in rectangles)
+        width = point * max(columns.stop for _, columns in rectangles)
         step = max(1, min(BLOCK_BYTES // width, ROWS_AT_ONCE))
         for top in range(0, height, step):
             whole = bytearray(width * min(step, height - top) if self.rank == 0 else 0)
-            for owner, (rows, columns) in enumerate(self._every_rectangle):
+            for owner, (rows, columns) in enumerate(rectangles):
                 first, stop = max(top, rows.start), min(top + step, rows.stop)
                 if first >= stop or self.rank not in (0, owner):
                     continue
@@ -1215,12 +1760,12 @@ class ProgramTask:
             if self.rank == 0:
                 yield whole
 
-    def _say_rows(self, owner: int, row: int, piece: Any, row_bytes: int) -> int:
-        """Say a digest of each row of a piece, by which it is told where results differ; return how many."""
+    def _report_rows(self, owner: int, row: int, piece: Any, row_bytes: int) -> int:
+        """Report a digest of each row of a piece, to show where two results differ; return the number of rows."""
         host, strip = self.layout[owner]
         view = memoryview(piece)
         starts = range(0, len(view), row_bytes)
-        self._say(
+        self._emit(
             "rows",
             first_row=strip.start + row,
             host=host,
@@ -1255,23 +1800,22 @@ class ProgramTask:
         return bool(found)
 
     @contextmanager
-    def _kept(self, rows: Any) -> Iterator[list[Callable[[Any], object]]]:
+    def _kept(
+        self, rows: Any, rectangles: Sequence[tuple[range, range]]
+    ) -> Iterator[list[Callable[[Any], object]]]:
         """Hand out what writes the result to a file, where the user wants one; it appears when it is whole."""
         if not (self.save and self.output and self.rank == 0):
             yield []
             return
         path = Path(self.output) / "result.npy"
-        if self._document.of_rectangles:
-            shape = [
-                max(part.stop for part in parts)
-                for parts in zip(*self._every_rectangle, strict=True)
-            ]
+        if rectangles:
+            shape = [max(part.stop for part in parts) for parts in zip(*rectangles, strict=True)]
         else:
             shape = [sum(len(strip) for _, strip in self.layout)]
         header = _npy_header(rows, shape)
-        path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)  # rank 0 may have moved to another host
             with part.open("wb") as stream:
                 stream.write(header)
                 yield [stream.write]
@@ -1281,80 +1825,129 @@ class ProgramTask:
             raise OSError(error.errno, error.strerror, str(path)) from None
 
     def _report(self) -> None:
-        """Say how far the run is, and agree on when to do so again, from nothing that one rank alone knows."""
-        every, iteration = self._gathered(), self.iteration
-        seconds = max(row[-1] for row in every)
+        """Report the progress. All ranks compute the iteration of the next report from the gathered times."""
+        every, iteration, borders = self._gathered(), self.iteration, self._borders()
+        seconds = max(row.elapsed for row in every)
         done, before = iteration - self._last[0], self._last[1]
         period = self._document.progress_seconds
         rate = done / max(seconds - before, 1e-9)
-        self._due = iteration + max(1, min(int(period * rate), done * FASTEST_GROWTH))
+        self._due = iteration + max(1, min(int(period * rate), done * MAX_GROWTH))
         self._last = iteration, seconds
         if self.rank == 0 and not self._by_hand:
-            self._say(
+            self._emit(
                 "progress",
                 iteration=iteration,
                 iterations=self._number(2),
                 seconds=round(seconds, 6),
-                residual=self.residual,
+                residual=self._finite_residual(),
                 hosts=self._hosts(every),
-                **_clipped(every, seconds),
+                **borders,
+                **_clipped(every),
             )
+        transfers = self._transfers
+        if transfers and transfers.compared is not None:
+            comparing = max(row.comparing for row in every)
+            if seconds - transfers.compared > comparing / COMPARING_SHARE:
+                transfers.compare_clocks()
+                transfers.compared = seconds
 
-    def _gathered(self) -> list[array[float]]:
-        """Return every rank's seconds since the first barrier.
-
-        They are: computing, on the processor, communicating; the part of the first two that is a timing spike;
-        without a CPU, and throttled; then major page faults, and all seconds.
-        """
-        clock, size = self._clock, self.size
-        wait, throttled, faults = self._kernel.since_begin()
-        spikes = clock.explain(max(0.0, wait) + throttled) if wait >= 0 else 0.0
-        own = clock.spikes.processor_excess
-        mine = array("d", [
-            clock.compute, clock.processor, clock.communicate, spikes, own, wait, throttled, faults, clock.elapsed,
-        ])  # fmt: skip
-        every = array("d", bytes(8 * len(mine) * size))
+    def _gathered(self) -> list[_RankTimes]:
+        """Return every rank's times. Collective."""
+        clock, transfers = self._clock, self._transfers
+        if transfers:
+            if transfers.compared is None:
+                transfers.compare_clocks()
+            clock.divide(transfers.settle())
+        cpu_wait, throttled, faults = self._kernel.since_begin()
+        spikes = clock.explain(max(0.0, cpu_wait) + throttled) if cpu_wait >= 0 else 0.0
+        times = _RankTimes(
+            clock.compute, clock.processor, clock.communicate, clock.wait, spikes,
+            clock.spikes.processor_excess, cpu_wait, throttled, faults,
+            transfers.comparing if transfers else 0.0, clock.elapsed,
+        )  # fmt: skip
+        mine = array("d", times)
+        every = array("d", bytes(8 * len(mine) * self.size))
         _wait(self.comm.Iallgather(mine, every).Test)
-        return [every[len(mine) * k :][: len(mine)] for k in range(size)]
+        gathered = [_RankTimes(*every[len(mine) * k :][: len(mine)]) for k in range(self.size)]
+        if transfers and transfers.compared is None:  # from here on the same on all ranks
+            transfers.compared = max(row.elapsed for row in gathered)
+        return gathered
 
-    def _hosts(self, every: Sequence[Sequence[float]]) -> list[dict[str, object]]:
+    def _borders(self) -> dict[str, list[dict[str, object]]]:
+        """Return ``borders`` of a report: the transfers between hosts. Collective; empty without an exchange."""
+        if self._transfers is None:
+            return {}
+        later = [
+            (other.rank, other.mean, other.latency, size)
+            for other, size in zip(self._transfers.neighbours, self._transfers.bytes, strict=True)
+            if other.rank > self.rank
+        ]
+        (most,) = self._reduced([len(later)], self._mpi.MAX)
+        width = 4 * int(most)
+        mine = array("d", [value for border in later for value in border])
+        mine.extend([0.0] * (width - len(mine)))
+        every = array("d", bytes(8 * width * self.size))
+        _wait(self.comm.Iallgather(mine, every).Test)
+        hosts = [host for host, _ in self.layout]
+        found: dict[tuple[str, str], dict[str, object]] = {}
+        largest: dict[tuple[str, str], float] = {}
+        for k in range(0, len(every), 4):
+            other, seconds, latency, size = every[k : k + 4]
+            pair = hosts[k // width], hosts[int(other)]
+            # Where several ranks of two hosts share a border, the one of most bytes counts. 0 bytes: no border.
+            if pair[0] != pair[1] and size > largest.get(pair, 0.0):
+                largest[pair] = size
+                found[pair] = {
+                    "hosts": list(pair),
+                    "bytes": int(size),
+                    "seconds": round(seconds, 9),
+                    "latency_seconds": round(latency, 9),
+                }
+        return {"borders": list(found.values())}
+
+    def _hosts(self, every: Sequence[_RankTimes]) -> list[dict[str, object]]:
         """Return each host's times, the mean over its ranks; what is zero, or not counted, is left out."""
         of = [host for host, _ in self.layout]
         found: list[dict[str, object]] = []
         names = list(dict.fromkeys(of))
         for name in names:
             rows = [row for host, row in zip(of, every, strict=True) if host == name]
-            compute, processor, communicate, spikes, own, wait, throttled, faults, _ = (
-                statistics.fmean(column) for column in zip(*rows, strict=True)
-            )
-            one: dict[str, object] = {
+            mean = _RankTimes(*map(statistics.fmean, zip(*rows, strict=True)))
+            measured = self._transfers is not None
+            times: dict[str, object] = {
                 "host": name,
-                "compute_seconds": round(compute, 6),
-                "processor_seconds": round(processor, 6),
-                "communicate_seconds": round(communicate, 6),
+                "compute_seconds": round(mean.compute, 6),
+                "processor_seconds": round(mean.processor, 6),
+                "communicate_seconds": round(
+                    mean.communicate + (0.0 if measured else mean.wait), 6
+                ),
             }
-            found.append(one)
-            if len(names) > MOST_DETAILED_HOSTS:
+            found.append(times)
+            if measured:
+                times["wait_seconds"] = round(mean.wait, 6)
+            if len(names) > MAX_DETAILED_HOSTS:
                 continue
-            if spikes or own:
-                one["clipped_compute_seconds"] = round(compute - spikes, 6)
-                one["clipped_processor_seconds"] = round(processor - own, 6)
-            if wait >= 0:
-                one["cpu_wait_seconds"] = round(wait, 6)
-            if throttled:
-                one["throttled_seconds"] = round(throttled, 6)
-            if faults:
-                one["major_faults"] = round(faults * len(rows))
+            if mean.spikes or mean.processor_spikes:
+                times["clipped_compute_seconds"] = round(mean.compute - mean.spikes, 6)
+                times["clipped_processor_seconds"] = round(
+                    mean.processor - mean.processor_spikes, 6
+                )
+            if mean.cpu_wait >= 0:
+                times["cpu_wait_seconds"] = round(mean.cpu_wait, 6)
+            if mean.throttled:
+                times["throttled_seconds"] = round(mean.throttled, 6)
+            if mean.major_faults:
+                times["major_faults"] = round(mean.major_faults * len(rows))
         return found
 
-    def _say(self, event: str, **fields: Any) -> None:
-        """Tell the agent, or in one line who started the program by hand."""
+    def _emit(self, event: str, **fields: Any) -> None:
+        """Send an event to the agent; print a line with the result if the program was started by hand."""
         if not self._by_hand:
             emit(event, **fields)
         elif event == "result":
             of = ", ".join(f"{name}={value}" for name, value in self.parameters.items())
             ranks = f"{self.size} rank{'s' * (self.size > 1)}"
-            print(  # noqa: T201 - a program speaks on stdout
+            print(  # noqa: T201 - for the user at the terminal
                 f"{fields['iterations']} iterations in {fields['seconds']:.3g} s on {ranks}"
                 f" ({of}), sha256 {fields['sha256'][:16]}",
                 flush=True,
@@ -1371,7 +1964,7 @@ class ProgramTask:
                 value=self._world.Get_size(),
                 bound=1,
             )
-        self._say("ready", protocol=1, program=_name(), version="1", ranks=1)
+        self._report_ready()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
         raw = json.loads(Path(os.environ[TASK]).read_bytes())
         for size in sizes:
@@ -1411,9 +2004,9 @@ class ProgramTask:
         """Whether there are samples enough; the first is not among them, for its caches were cold."""
         count = len(self._samples)
         long = self._clock.processor >= SIZE_SECONDS
-        return count > MOST_SAMPLES or (count > FEWEST_SAMPLES and long)
+        return count > MAX_SAMPLES or (count > MIN_SAMPLES and long)
 
-    def _say_calibration(self) -> None:
+    def _report_calibration(self) -> None:
         blocks_only = self._job and not self._job.shares_rows
         points = (self._number(0) if blocks_only else len(self.strip)) * self._number(1)
         count = max(1, self.iteration)
@@ -1421,15 +2014,38 @@ class ProgramTask:
             (self._clock.processor / count, self._clock.compute / count)
         ]
         own = points / self.threads  # those of each thread
-        used = sorted(used / own for used, _ in samples)
+        rows = self._document.pieces[0].rows
+        self.calibrated(rows, [(used / own, wall / own) for used, wall in samples])
+
+    def calibrated(
+        self,
+        rows: int,
+        samples: Sequence[tuple[float, float]],
+        *,
+        free_memory: float | None = None,
+    ) -> None:
+        """Report the speed of the kernel over a strip, of a program with ``Task(calibrates=True)``.
+
+        Parameters
+        ----------
+        rows
+            One of `sizes`.
+        samples
+            Of each sample the processor seconds and the seconds on the clock for one point.
+        free_memory
+            Bytes that are free where the kernel keeps strips, if that is not the host's memory: a GPU's.
+        """
+        self._has_result = True
+        used = sorted(used for used, _ in samples)
         quarter = len(used) // 4
         emit(
             "calibration",
-            rows=self._document.pieces[0].rows,
+            rows=rows,
             seconds_per_point=statistics.median(used),
             error=(used[-1 - quarter] - used[quarter]) / 2,
             repeats=len(used),
-            wall_seconds_per_point=mean_without_spike([wall for _, wall in samples]) / own,
+            wall_seconds_per_point=mean_without_spike([wall for _, wall in samples]),
+            **({} if free_memory is None else {"free_memory": int(free_memory)}),
         )
 
     # ---------------------------------------------------------------------- the end
@@ -1440,8 +2056,8 @@ class ProgramTask:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Say that all is done; or end all ranks, and say why."""
-        if error is None and not self._told:
+        """Report the end; after an error, end all ranks and report the error."""
+        if error is None and not self._has_result:
             error = TaskError(
                 "the program ended without task.result(..)", code="program-result-missing"
             )
@@ -1449,6 +2065,7 @@ class ProgramTask:
         if isinstance(error, SystemExit) and error.code in (0, None):
             return  # this rank's host leaves a malleable job
         if error is None:
+            self._forget_plans()  # MPICH prints a line for each request that is left
             if self._job:
                 self._job.finish()
             self._barrier()
@@ -1458,15 +2075,15 @@ class ProgramTask:
         try:
             if self._job:
                 self._job.__exit__(kind, error, trace)  # which knows what a read-only array is
-        except Exception as said:  # noqa: BLE001 - it is what is to be said of the error
-            error, trace = said, None
+        except Exception as explained:  # noqa: BLE001 - the job's own error replaces the first one
+            error, trace = explained, None
         if not (self._job and self.malleable):
             self._fail(error)
         if trace is None:
             raise error
 
     def _fail(self, error: BaseException) -> None:
-        """End all ranks of a program that cannot go on; one that is alone and by hand ends by itself."""
+        """End all ranks after an error; a program of one rank that was started by hand ends by itself."""
         expected = isinstance(error, TaskError)
         code = (
             getattr(error, "code", "") if hasattr(error, "fields") else ""
@@ -1477,17 +2094,19 @@ class ProgramTask:
             traceback.print_exception(error)
         rank = self._world.Get_rank() if self._world else 0
         if not self._by_hand:
-            told = str(error)
+            text = str(error)
             if isinstance(error, OSError) and error.filename and error.strerror:
-                told = f"{error.filename}: {error.strerror}"
-            message = " ".join(told.split()) or type(error).__name__
-            full = isinstance(error, OSError) and error.errno in NO_ROOM
+                text = f"{error.filename}: {error.strerror}"
+            message = " ".join(text.split()) or type(error).__name__
+            full = isinstance(error, MemoryError) or (
+                isinstance(error, OSError) and error.errno in NO_ROOM
+            )
             more: dict[str, Any] = {"resources": True} if full else {}
             more |= {"code": code} if code else {}
-            emit("error", message=message[:LONGEST_MESSAGE], rank=rank, **more)
+            emit("error", message=message[:MAX_MESSAGE], rank=rank, **more)
         if self._world and (self._world.Get_size() > 1 or not self._by_hand):
             sys.stderr.flush()
-            time.sleep(LAST_WORDS_SECONDS)
+            time.sleep(ABORT_DELAY_SECONDS)
             self._world.Abort(2 if expected else 1)
         if expected:
             raise SystemExit(2)
@@ -1502,17 +2121,40 @@ class ProgramTask:
         return list(every)
 
 
-def _clipped(every: Sequence[Sequence[float]], seconds: float) -> dict[str, float]:
+def _clipped(every: Sequence[_RankTimes]) -> dict[str, float]:
     """Return the seconds of the loop without the timing spikes of its ranks, where there were any.
 
     A spike of one rank delays all. Spikes of several ranks in one iteration overlap, but no rank computes for
     longer than the loop takes.
     """
-    spikes = sum(row[3] for row in every)
+    spikes = sum(row.spikes for row in every)
     if not spikes:
         return {}
-    longest = max(row[0] - row[3] for row in every)
+    longest = max(row.compute - row.spikes for row in every)
+    seconds = max(row.elapsed for row in every)
     return {"clipped_seconds": round(max(seconds - spikes, longest), 6)}
+
+
+def _process_age() -> float:
+    """Return the seconds since this process was started, by the kernel's account."""
+    ticks = int(_content("/proc/self/stat").rpartition(b")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _demand_writable(folder: Path) -> None:
+    """Make the folder of the output before any work is done; raise TaskError if files cannot be written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        reason = "" if os.access(folder, os.W_OK | os.X_OK) else "no permission to write"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    if reason:
+        raise TaskError(
+            f"output {folder}: {reason}",
+            code="output-unwritable",
+            file=str(folder),
+            reason=reason,
+        )
 
 
 def mean_without_spike(seconds: Sequence[float]) -> float:
@@ -1529,6 +2171,14 @@ def mean_without_spike(seconds: Sequence[float]) -> float:
     )
 
 
+def _irreducible(what: str, operation: str) -> TaskError:
+    return TaskError(
+        f"task.allreduce cannot take the {operation} of a value of type {what}",
+        code="type-unsupported",
+        value=what,
+    )
+
+
 # What programs call it: there `Task` can mean nothing else.
 Task = ProgramTask
 
@@ -1536,7 +2186,7 @@ Task = ProgramTask
 def _name() -> str:
     """Return what the program is called: its folder where its file has everybody's name."""
     path = Path(sys.argv[0]).resolve()
-    return (path.parent.name if path.stem == "program" else path.stem) or "program"
+    return (path.parent.name if path.stem in {"program", "solver"} else path.stem) or "program"
 
 
 def _within(one: range, mine: range) -> slice:
@@ -1558,7 +2208,7 @@ def _ended(pieces: Iterable[Any]) -> Iterator[Any]:
 
 
 def _npy_header(rows: Any, whole: Sequence[int]) -> bytes:
-    """Return the head of a ``.npy`` file of so many rows, or rows and columns."""
+    """Return the header of a ``.npy`` file with this number of rows, or of rows and columns."""
     view = memoryview(rows[:1])
     kind, inner = KINDS.get(view.format), (view.shape or ())[len(whole) :]
     if kind is None:
@@ -1576,19 +2226,17 @@ def _npy_header(rows: Any, whole: Sequence[int]) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
 
 
-SPIN_SECONDS, YIELD_SECONDS, LONGEST_SECONDS, SHARE = 80e-6, 5e-3, 1e-3, 0.05
+SPIN_SECONDS, MIN_NAP_SECONDS, MAX_NAP_SECONDS, NAP_SHARE = 80e-6, 50e-6, 1e-3, 0.05
 
 
 def _wait(done: Callable[[], bool]) -> None:
-    """Return when `done()` is true: spin, then yield, then sleep a twentieth of the wait so far.
+    """Return when `done()` is true: spin, then sleep a twentieth of the wait so far.
 
-    As `apples.malleable.wait`, which this file does without: a neighbour that is on time is met at once, and one
-    that is late may have this rank's CPU.
+    A neighbour that is on time is met in the spin. One that is late may have this rank's CPU: to yield it instead
+    gives it to no rank with a scheduler's group of its own, as a session has.
     """
     start = time.perf_counter()
     while not done():
         waited = time.perf_counter() - start
-        if waited > YIELD_SECONDS:
-            time.sleep(min(SHARE * waited, LONGEST_SECONDS))
-        elif waited > SPIN_SECONDS:
-            os.sched_yield()
+        if waited > SPIN_SECONDS:
+            time.sleep(min(max(NAP_SHARE * waited, MIN_NAP_SECONDS), MAX_NAP_SECONDS))

@@ -1,27 +1,46 @@
-"""What the paper lacks: load that comes and goes, and a plan by forecast against one by the last value.
+"""Plans by forecast against plans by the last value, while load comes and goes.
 
-Run as root: python benchmarks/changing_load.py [--quick] [--first]; about 12 minutes. Two of four hosts
-have spells of load (benchmarks/figures/load.toml). In each round the sensors are asked once; both plans come
-from what is remembered by then: one from the forecasts, one as if the newest measurement were the future.
-Writes runs/figures/changing_load.{json,svg}.
+Needs root; about 12 minutes. Two of four equal hosts have spells of load. In each round both plans use the same
+history: one its forecasts, one its newest measurements.
 """
 
+import random
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
-from figures.world import options, prediction_errors, say, verdict, world, write
-
 from apples.weather import history
+from benchmarks.common import Row
+from benchmarks.labs.world import log, prediction_errors, world
 from blueprints import minimum_execution_time
 
-SIZES, QUICK = (5000,), (4000,)
-ROUNDS, QUICK_ROUNDS = 12, 2
 FORECAST, LAST = "forecast", "last value"
+MINUTES = 25
+
+
+def lab_file(folder):
+    """Write the lab: four hosts, and spells of 2 to 9 seconds of load on two of them; return its path."""
+    draw = random.Random(1996)
+    lines = ['name = "load"']
+    lines += [
+        f'[[host]]\nname = "{name}"\ncpu = 0.4' for name in ("calm1", "calm2", "busy1", "busy2")
+    ]
+    for host in ("busy1", "busy2"):
+        now = 0.0
+        while (now := now + draw.uniform(2, 9)) < 60 * MINUTES:
+            stop = now + draw.uniform(2, 9)
+            spell = f'host = "{host}"\nprocesses = 1\nstart = {now:.1f}\nstop = {stop:.1f}'
+            lines.append(f"[[load]]\n{spell}")
+            now = stop
+    path = Path(folder) / "load.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def by_last_value(pool):
-    """Return the pool under a sky where every host goes on as it was last measured."""
+    """Return the pool with the last measured value of every host in place of its forecast."""
     newest = {
         (name.resource, name.host): values[-1].value
         for name, values in history.recall(pool.hosts).items()
@@ -34,60 +53,48 @@ def by_last_value(pool):
         }
 
     weather = pool.conditions.weather
-    sky = replace(
+    last = replace(
         weather,
         cpu=as_last("availableCpu", weather.cpu),
         competitors=as_last("competitors", weather.competitors),
     )
-    return replace(pool, conditions=replace(pool.conditions, weather=sky))
+    return replace(pool, conditions=replace(pool.conditions, weather=last))
 
 
-def main():
-    asked = options(__doc__.splitlines()[0], SIZES, QUICK)
-    (size,) = asked.sizes
-    rounds = QUICK_ROUNDS if asked.quick else ROUNDS
-    with world("load", asked) as here:
-        for _ in range(1 if asked.quick else 4):
-            sky = here.sky(size)  # a forecast needs a past
-        here.run(sky, here.choose(sky, minimum_execution_time), "first acquaintance")
-        here.records.clear()
-        for number in range(rounds):
-            sky = here.sky(size)
-            pools = [(FORECAST, sky), (LAST, by_last_value(sky))]
-            for name, pool in pools if number % 2 else pools[::-1]:
-                chosen = here.choose(pool, minimum_execution_time)
-                if isinstance(chosen, str):
-                    say(f"  {name}: {chosen}")
+def measure(settings):
+    """Compare plans by forecast and by last value."""
+    size = settings.pick(5000, 4000)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        world(lab_file(folder), (size,), settings) as here,
+    ):
+        for _ in range(settings.pick(4, 1)):  # a forecast needs a history
+            here.measure_weather(size)
+        here.warm_up((minimum_execution_time,))
+        for number in range(settings.pick(12, 2)):
+            pool = here.measure_weather(size)
+            pools = [(FORECAST, pool), (LAST, by_last_value(pool))]
+            for name, known in pools if number % 2 else pools[::-1]:
+                estimate = here.choose(known, minimum_execution_time)
+                if isinstance(estimate, str):
+                    log(f"  {name}: {estimate}")
                     continue
-                here.run(pool, chosen, name, learn=False, round=number)
-            time.sleep(3.0)  # the spells of load shall not keep step with the rounds
-        records = here.records
-    times = {
-        n: {r["round"]: r["measured"] for r in records if r["method"] == n}
-        for n in (FORECAST, LAST)
-    }
+                here.run(known, estimate, name, False, round=number)
+            time.sleep(3.0)  # so that rounds and spells of load do not keep step
+    runs = {name: [r for r in here.records if r["method"] == name] for name in (FORECAST, LAST)}
+    times = {name: {r["round"]: r["measured"] for r in some} for name, some in runs.items()}
+    here.draw("changing_load", "round", times)
     both = sorted(set(times[FORECAST]) & set(times[LAST]))
-    print(f"{'round':>6}{'forecast':>14}{'last value':>14}")
-    for number in both:
-        row = (times[FORECAST][number], times[LAST][number])
-        print(f"{number:6}" + "".join(f"{value * 1e3:11.1f} ms" for value in row))
     ratio = median(times[FORECAST][k] / times[LAST][k] for k in both)
-    errors = {
-        n: prediction_errors([r for r in records if r["method"] == n]) for n in (FORECAST, LAST)
-    }
-    print(f"median of forecast over last value: {ratio:.3f}")
-    for name, (typical, bad) in errors.items():
-        print(f"prediction by {name}: {typical:.1%} median error, {bad:.1%} at 95 %")
-    curves = {n: (both, [times[n][k] * 1e3 for k in both]) for n in (FORECAST, LAST)}
-    document = {"records": records, "ratio": ratio, "errors": errors}
-    write(asked, "changing_load", document, "round", "ms an iteration", curves)
-    better = errors[FORECAST][0] <= errors[LAST][0]
-    verdict(
-        asked,
-        ("forecast over last value, time", f"{ratio:.2f}", "<= 1.02", ratio <= 1.02),
-        ("the forecast predicts no worse", str(better), "True", better),
-    )
+    errors = {name: prediction_errors(some)[0] for name, some in runs.items()}
+    yield Row(
+        "time", "changing load: time by forecast over last value", ratio,
+        at_most=1.02, paper="below 1",
+    )  # fmt: skip
+    yield Row(
+        "prediction", "changing load: prediction error by forecast", errors[FORECAST], "%",
+        at_most=errors[LAST], peer=f"{errors[LAST]:.3g} % by last value",
+    )  # fmt: skip
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {"": measure}

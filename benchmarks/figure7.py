@@ -1,96 +1,70 @@
-"""Figure 7 of the paper: predicted against measured over sizes; the link between the sites collapses half-way.
+"""Figure 7 of Berman et al. 1996: predicted and measured time by grid size, while a link between sites fails.
 
-Run as root: python benchmarks/figure7.py [--quick] [--first]; about 25 minutes. Blocked and run-time
-AppLeS over the sizes, interleaved; at the middle size the link between the sites falls to 0.5 MB/s, as when
-the paper's gateway went down, and comes back after it. Writes runs/figures/figure7.{json,svg}.
+Needs root; about 25 minutes. Equal strips and run-time AppLeS run in turn at each size. At the middle size the
+link falls to 0.5 MB/s, as when the paper's gateway failed, and recovers after it.
 """
 
-from statistics import median
-
-from figures.world import medians, options, prediction_errors, say, verdict, world, write
-
 from apples.lab import shape
+from benchmarks.common import Row
+from benchmarks.labs.world import HERE, OURS, log, prediction_rows, world
 from blueprints import blocked, minimum_execution_time
 
-METHODS = {"blocked": blocked, "run-time AppLeS": minimum_execution_time}
-SIZES, QUICK = (3600, 4200, 4800, 5400, 6000, 6600, 7200), (3600, 5400, 7200)
+EQUAL = "equal strips"
+METHODS = {EQUAL: blocked, OURS: minimum_execution_time}
 COLLAPSE, WHOLE, COLLAPSED = 5400, 20e6, 5e5
 
 
-def measure(here, asked):
-    """Return what the weather said of the link at every size, by repeat."""
-    seen = []
-    for name, blueprint in METHODS.items():
-        sky = here.sky(asked.sizes[-1])
-        chosen = here.choose(sky, blueprint)
-        here.run(sky, chosen, f"first acquaintance, {name}")
-    here.records.clear()
-    for repeat in range(asked.repeats):
-        for size in asked.sizes:
+def measure(settings):
+    """Compare equal strips and run-time AppLeS."""
+    sizes = settings.pick((3600, 4200, 4800, 5400, 6000, 6600, 7200), (3600, 5400, 7200))
+    with world(HERE / "figure7.toml", sizes, settings) as here:
+        links = run_sizes(here)
+    times = {name: here.times(name) for name in METHODS}
+    here.draw("figure7", "grid", times)
+    settings.raw["links"] = links
+    saved = [100 * (1 - times[OURS][size] / times[EQUAL][size]) for size in sizes]
+    spike = times[EQUAL][COLLAPSE] / times[OURS][COLLAPSE]
+    crossing = sum(
+        len({host[:4] for host in run["hosts"]}) > 1
+        for run in here.records if run["collapsed"] and run["method"] == OURS
+    )  # fmt: skip
+    seen = max(link["bandwidth"] for link in links if link["grid"] == COLLAPSE) / 1e6
+    yield from prediction_rows(here.records)
+    yield Row("saved", "Figure 7: saved against equal strips, least size", min(saved), "%")
+    yield Row(
+        "spike", "Figure 7: equal strips over ours, failed link", spike,
+        paper="a spike",
+    )  # fmt: skip
+    yield Row(
+        "crossing", "Figure 7: plans across the failed link", crossing, at_most=0, paper="avoided"
+    )
+    yield Row("seen", "bandwidth of the failed link, by the sensors", seen, "MB/s", at_most=1)
+
+
+def run_sizes(here):
+    """Return the measured bandwidth between the sites at every size, by repeat."""
+    links = []
+    here.warm_up(METHODS.values())
+    for repeat in range(here.repeats):
+        for size in here.sizes:
             collapsed = size == COLLAPSE
             if collapsed:
                 shape(here.lab, "east", COLLAPSED)
-            sky = here.sky(size)
-            hosts = sky.hosts
-            link = sky.conditions.link(hosts["east1"], hosts["west1"]).link
-            say(
-                f"  link of the sites: {link.bandwidth / 1e6:.2f} MB/s, {link.latency * 1e3:.2f} ms"
-            )
-            seen.append({"grid": size, "repeat": repeat, "bandwidth": link.bandwidth})
+            pool = here.measure_weather(size)
+            hosts = pool.hosts
+            link = pool.conditions.link(hosts["east1"], hosts["west1"]).link
+            links.append({"grid": size, "repeat": repeat, "bandwidth": link.bandwidth})
             order = list(METHODS.items())
             for name, blueprint in order if repeat % 2 else order[::-1]:
-                chosen = here.choose(sky, blueprint)
-                if isinstance(chosen, str):
-                    say(f"  {name}: {chosen}")
+                estimate = here.choose(pool, blueprint)
+                if isinstance(estimate, str):
+                    log(f"  {name}: {estimate}")
                     continue
-                # What a link of a fortieth teaches does not hold for the whole one.
-                here.run(
-                    sky, chosen, name, learn=not collapsed, repeat=repeat, collapsed=collapsed
-                )
+                # Corrections of the failed link do not hold for the whole one.
+                here.run(pool, estimate, name, not collapsed, repeat=repeat, collapsed=collapsed)
             if collapsed:
                 shape(here.lab, "east", WHOLE)
-    return seen
+    return links
 
 
-def main():
-    asked = options(__doc__.splitlines()[0], SIZES, QUICK)
-    with world("figure7", asked) as here:
-        links = measure(here, asked)
-        records = here.records
-    table = medians(records, "method", "grid")
-    predicted = {
-        size: median(r["predicted"] for r in records
-                     if r["grid"] == size and r["method"] == "run-time AppLeS")
-        for size in asked.sizes
-    }  # fmt: skip
-    print(f"{'size':>6}{'blocked':>14}{'AppLeS':>14}{'predicted':>14}")
-    for size in asked.sizes:
-        row = (table["blocked", size], table["run-time AppLeS", size], predicted[size])
-        print(f"{size:6}" + "".join(f"{value * 1e3:11.1f} ms" for value in row))
-    down = [link["bandwidth"] for link in links if link["grid"] == COLLAPSE]
-    crossing = [
-        r for r in records
-        if r["collapsed"] and r["method"] == "run-time AppLeS" and len({h[:4] for h in r["hosts"]}) > 1
-    ]  # fmt: skip
-    typical, bad = prediction_errors(records)
-    mine = prediction_errors([r for r in records if r["method"] == "run-time AppLeS"])
-    curves = {name: (asked.sizes, [table[name, s] * 1e3 for s in asked.sizes]) for name in METHODS}
-    curves["AppLeS, predicted"] = (asked.sizes, [predicted[s] * 1e3 for s in asked.sizes])
-    write(
-        asked, "figure7", {"records": records, "links": links}, "grid", "ms an iteration", curves
-    )
-    print(
-        f"{len(records)} runs; of run-time AppLeS alone: {mine[0]:.1%} median, {mine[1]:.1%} at 95 %"
-    )
-    verdict(
-        asked,
-        ("runs", str(len(records)), ">= 40", len(records) >= 40),
-        ("collapse seen by the sensors, MB/s", f"{max(down) / 1e6:.2f}", "<= 1", max(down) <= 1e6),
-        ("plans across the dead link", str(len(crossing)), "0", not crossing),
-        ("prediction, median error", f"{typical:.1%}", "<= 10 %", typical <= 0.10),
-        ("prediction, 95th percentile", f"{bad:.1%}", "<= 25 %", bad <= 0.25),
-    )
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"": measure}

@@ -63,7 +63,7 @@ PRINTING = {
 AN_ERROR = re.compile(r"(Error|Exception|Warning|Refusal)$")
 HELP = {"help", "short_help", "epilog", "description"}
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""A function named in a string, for example ``apples.agent.commands.plan:plan``."""
+"""A function named in a string, for example ``apples.jobs.commands.plan:plan``."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def resize_figures(repository: Path) -> dict[str, object]:
 
         job = json.loads(apples("run", "--detach", "--json", *FILES, *LONG))["id"]
         try:
-            return counted(["resize", job, "--hosts", "ada,bob=0.5"], repository, environment)
+            return counted(["resize", job, "--on", "ada,bob=0.5"], repository, environment)
         finally:
             apples("cancel", job)
 

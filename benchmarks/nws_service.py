@@ -1,33 +1,22 @@
-"""What the service sustains: ingest, forecasts at 100 a second, restart; many series; many clients.
+"""The NWS service: ingest, forecasts at 100 a second, restart, long answers, many clients, the size of a year."""
 
-Prints the machine's load beside the figures: on a busy machine they are worth little.
-
-    python benchmarks/nws_service.py [--records 1000000]
-    python benchmarks/nws_service.py --wide 12000     # /metrics, /v1/weather and pages, and who waits for them
-    python benchmarks/nws_service.py --clients 100    # each stores 10 series at 1 Hz on a disk
-    python benchmarks/nws_service.py --clients 100 --bare    # the same to a FastAPI that stores nothing
-    python benchmarks/nws_service.py --year 10        # what a year of the archive takes
-"""
-
-import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from array import array
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import requests
 
-from nws import Client, ForecastDatabase, Measurement, SeriesName, ServiceError
-from nws.memory.archive import Archive
-from nws.memory.column import SeriesColumn
+from benchmarks.common import Row, milliseconds
+from nws import Client, ForecastDatabase, Measurement, SeriesName, ServiceError, SqliteMemory
 
+PORT = 18123
 SERIES, ROWS = 500, 5000
 PROGRAM = """
 import sys
@@ -60,7 +49,7 @@ async def store(request: Request):
 uvicorn.run(app, port=int(sys.argv[2]), http="h11", loop="asyncio", log_level="error")
 """
 PAGES = ("/", "/?order=age", "/?words=7&over=300", "/series?name=availableCpu/host7")
-"""Of those that a browser gets."""
+"""Pages for a browser."""
 ASKER = """
 import json, sys, time
 import requests
@@ -79,27 +68,20 @@ print(json.dumps(taken))
 
 
 def cpu_seconds(server):
-    """Return the CPU seconds of the server so far: what a busy machine does not bend."""
+    """Return the CPU seconds of the server so far."""
     times = psutil.Process(server.pid).cpu_times()
     return times.user + times.system
 
 
 def percentile(values, share):
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+    """Return a percentile of seconds, in milliseconds."""
+    return 1e3 * sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-def told(values):
-    """Return the median, the 99th of 100 and the worst of some seconds, in ms."""
-    return (
-        f"p50 {percentile(values, 0.5) * 1e3:.1f}, p99 {percentile(values, 0.99) * 1e3:.1f}, "
-        f"worst {max(values) * 1e3:.1f} ms"
-    )
-
-
-def served(directory, port, program=PROGRAM, seconds=600):
-    """Start a server and return when it answers: to compile its forecasters takes a minute on a busy machine."""
-    server = subprocess.Popen([sys.executable, "-c", program, str(directory), str(port)])
-    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + seconds
+def start(directory, program=PROGRAM, seconds=600):
+    """Start a server; return it with a client when it answers, which takes a minute on a busy machine."""
+    server = subprocess.Popen([sys.executable, "-c", program, str(directory), str(PORT)])
+    url, deadline = f"http://127.0.0.1:{PORT}", time.monotonic() + seconds
     while True:
         try:
             requests.get(url + "/healthz", timeout=10)
@@ -112,7 +94,7 @@ def served(directory, port, program=PROGRAM, seconds=600):
 
 
 def bodies(count, start, series=SERIES, period=1.0):
-    """Return the JSON bodies before the clock starts: the sender is not what is measured."""
+    """Return the JSON bodies, made before the clock starts: the sender is not measured."""
     made = []
     for batch in range(-(-count // ROWS)):
         rows = []
@@ -132,13 +114,15 @@ def post(client, made):
 
 
 def ingest(client, count):
+    """Return the measurements that the service stores in a second."""
     made = bodies(count, time.time() - count / SERIES)
     started = time.perf_counter()
     post(client, made)
     return count / (time.perf_counter() - started)
 
 
-def forecasts(client, seconds=20, rate=100):
+def forecasts(client, seconds, rate=100):
+    """Return the times of forecast requests at a rate."""
     taken, start = [], time.perf_counter()
     for number in range(seconds * rate):
         due = start + number / rate
@@ -155,8 +139,8 @@ def wait_for_forecasters(client, deadline=600):
         time.sleep(0.5)
 
 
-def asking(client, path, seconds):
-    """Start a process that asks for a path all the time; what it took is on its standard output."""
+def start_asking(client, path, seconds):
+    """Start a process that requests a path repeatedly and prints the times at its end."""
     token = client._session.headers["Authorization"].split()[1]
     asker = subprocess.Popen(
         [sys.executable, "-c", ASKER, client.url, token, path, str(seconds)],
@@ -166,65 +150,165 @@ def asking(client, path, seconds):
     return asker
 
 
-def heard(askers):
+def times_of(askers):
+    """Return the times that the processes measured."""
     return [json.loads(asker.communicate()[0]) for asker in askers]
 
 
-def wide(server, client, series, seconds=12):
-    """Ask for the long answers of many series that are measured every 10 s; see who waits for them."""
-    start = time.time() - 250
-    post(client, bodies(25 * series, start, series, 10.0))
-    wait_for_forecasters(client)
+@contextmanager
+def service(program=PROGRAM):
+    """Yield a server, its client and its directory."""
+    directory = Path(tempfile.mkdtemp(prefix="nws-bench-"))
+    server, client = start(directory, program)
+    try:
+        yield server, client, directory
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(directory)
+
+
+def store(settings):
+    """Measure ingest by one client, forecast requests, and the restart from a million records."""
+    records, seconds = settings.pick(1_000_000, 20_000), settings.pick(20, 1)
+    with service() as (server, client, directory):
+        before = cpu_seconds(server)
+        rate = ingest(client, records)
+        spent = cpu_seconds(server) - before
+        yield Row("ingest", "one client over HTTP, stored on the disk", rate, "measurements/s")
+        yield Row(
+            "ingest, CPU",
+            "the same for each second of the server's CPU",
+            records / spent,
+            "measurements/s",
+        )
+        wait_for_forecasters(client)
+        before = cpu_seconds(server)
+        taken = forecasts(client, seconds)
+        spent = (cpu_seconds(server) - before) / len(taken)
+        yield Row("forecast", "forecast requests at 100/s, median", milliseconds(taken), "ms")
+        yield Row(
+            "forecast, p99",
+            "forecast requests at 100/s, 99th percentile",
+            percentile(taken, 0.99),
+            "ms",
+        )
+        yield Row("forecast, CPU", "CPU of the server for a forecast", 1e3 * spent, "ms CPU")
+        begun = time.perf_counter()
+        client.forecasts([f"availableCpu/host{i}" for i in range(SERIES)])
+        yield Row(
+            "500", f"{SERIES} forecasts in one request", 1e3 * (time.perf_counter() - begun), "ms"
+        )
+        server.terminate()
+        server.wait(60)
+        begun = time.perf_counter()
+        database = ForecastDatabase(directory)
+        yield Row("restart", f"restart from {records:,} records", time.perf_counter() - begun, "s")
+        database.close(save=False)
+
+
+def wide(settings):
+    """Measure long answers of 12,000 series that are measured every 10 s, and short answers meanwhile."""
+    series, seconds = settings.pick(12_000, 500), settings.pick(12, 2)
     paths = ("/healthz", "/v1/forecast?series=availableCpu/host7")
-    alone = heard([asking(client, path, 3) for path in paths])
-    for path, taken in zip(paths, alone, strict=True):
-        print(f"{path.partition('?')[0]} with nothing beside it: {told(taken)}")
-    ended = threading.Event()
+    with service() as (server, client, _):
+        post(client, bodies(25 * series, time.time() - 250, series, 10.0))
+        wait_for_forecasters(client)
+        ended = threading.Event()
+        measuring = threading.Thread(target=measure_series, args=(client, series, ended))
+        measuring.start()
+        try:
+            token = client._session.headers["Authorization"].split()[1]
+            with Client(client.url, token, deadline=60) as own:
+                own._session.headers["Accept"] = "text/html,*/*"
+                own._session.post(
+                    f"{own.url}/enter", {"key": token}, timeout=60
+                ).raise_for_status()
+                for page in ("/metrics", "/metrics?over=300", "/v1/weather", *PAGES):
+                    askers = [start_asking(client, path, seconds) for path in paths]
+                    before = cpu_seconds(server)
+                    taken = request_page(own, page, seconds)
+                    spent = 1e3 * (cpu_seconds(server) - before) / len(taken)
+                    bar = 200 if page == "/metrics" else None
+                    yield Row(
+                        page,
+                        f"{page} of {series:,} series, median",
+                        milliseconds(taken),
+                        "ms",
+                        at_most=bar,
+                    )
+                    yield Row(
+                        f"{page}, CPU",
+                        f"CPU of the server for each {page}, all else included",
+                        spent,
+                        "ms CPU",
+                    )
+                    for path, times in zip(paths, times_of(askers), strict=True):
+                        short = path.partition("?")[0]
+                        yield Row(f"{short} beside {page}", f"{short} beside {page}, 99th percentile",
+                                  percentile(times, 0.99), "ms", at_most=20)  # fmt: skip
+        finally:
+            ended.set()
+            measuring.join()
 
-    def measure():
-        while True:
-            for body in bodies(series, time.time(), series):
-                if ended.is_set():
-                    return
-                post(client, [body])
-                ended.wait(10 * ROWS / series)
 
-    measuring = threading.Thread(target=measure)
-    measuring.start()
-    token = client._session.headers["Authorization"].split()[1]
-    with Client(client.url, token, deadline=60) as own:
-        own._session.headers["Accept"] = "text/html,*/*"
-        own._session.post(f"{own.url}/enter", {"key": token}, timeout=60).raise_for_status()
-        for page in ("/metrics", "/metrics?over=300", "/v1/weather", *PAGES):
-            askers = [asking(client, path, seconds) for path in paths]
-            before, took = cpu_seconds(server), []
-            stop = time.monotonic() + seconds
-            while time.monotonic() < stop:
-                begun = time.perf_counter()
-                answer = own._session.get(own.url + page, timeout=60)
-                answer.raise_for_status()
-                length = len(answer.content)
-                took.append(time.perf_counter() - begun)
-                time.sleep(1.0)
-            spent = (cpu_seconds(server) - before) / seconds
-            print(
-                f"{page} of {series} series, {length:,} bytes: first {took[0] * 1e3:.0f}, then "
-                f"{told(took[1:] or took)}; server {spent:.0%} of a CPU"
+def measure_series(client, series, ended):
+    """Store a measurement of each series every 10 s."""
+    while True:
+        for body in bodies(series, time.time(), series):
+            if ended.is_set():
+                return
+            post(client, [body])
+            ended.wait(10 * ROWS / series)
+
+
+def request_page(client, page, seconds):
+    """Return the times of a request a second, without the first, which fills caches."""
+    taken, stop = [], time.monotonic() + seconds
+    while time.monotonic() < stop:
+        begun = time.perf_counter()
+        client._session.get(client.url + page, timeout=60).raise_for_status()
+        taken.append(time.perf_counter() - begun)
+        time.sleep(1.0)
+    return taken[1:] or taken
+
+
+def clients(settings):
+    """Let a hundred clients store ten series every second, on the service and on a server that stores nothing."""
+    count, seconds = settings.pick(100, 5), settings.pick(600, 3)
+    for name, program in (("service", PROGRAM), ("empty FastAPI", BARE)):
+        with service(program) as (server, client, _):
+            before = cpu_seconds(server)
+            late, rounds, errors, taken = store_every_second(client, count, seconds)
+            spent = 100 * (cpu_seconds(server) - before) / seconds
+            title = f"{count} clients x 10 series x 1 Hz for {seconds} s, {name}"
+            own = program == PROGRAM
+            yield Row(
+                f"late, {name}",
+                f"{title}: late rounds",
+                100 * late / rounds,
+                "%",
+                at_most=1 if own else None,
             )
-            for path, taken in zip(paths, heard(askers), strict=True):
-                print(f"  {path.partition('?')[0]} meanwhile: {told(taken)} of {len(taken)}")
-    ended.set()
-    measuring.join()
+            yield Row(f"errors, {name}", f"{title}: errors", errors, at_most=0 if own else None)
+            yield Row(
+                f"CPU, {name}",
+                f"{title}: CPU of the server",
+                spent,
+                "%",
+                at_most=15 if own else None,
+            )
+            yield Row(f"p99, {name}", f"{title}: 99th percentile", percentile(taken, 0.99), "ms")
 
 
-def clients(server, client, count, seconds):
-    """Let each of many clients store ten series every second; count the rounds that were late."""
+def store_every_second(client, count, seconds):
+    """Return the late rounds, all rounds, the number of errors and the times of the rounds."""
     token = client._session.headers["Authorization"].split()[1]
-    rounds, late, errors, taken = [0] * count, [0] * count, [], []
+    late, errors, taken = [0] * count, [], []
     begin = time.time() + 1.0
 
     def report(number):
-        names = [SeriesName("availableCpu", f"h{number}-{each}") for each in range(10)]
+        names = [SeriesName("availableCpu", f"h{number}-{index}") for index in range(10)]
         with Client(client.url, token) as own:
             for turn in range(seconds):
                 due = begin + turn + number / count
@@ -235,106 +319,38 @@ def clients(server, client, count, seconds):
                 except ServiceError as error:
                     errors.append(str(error))
                 taken.append(time.perf_counter() - begun)
-                rounds[number] += 1
                 late[number] += time.time() > due + 1.0
 
     threads = [threading.Thread(target=report, args=(number,)) for number in range(count)]
-    before, own_before = cpu_seconds(server), time.process_time()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    spent = (cpu_seconds(server) - before) / seconds
-    own_spent = (time.process_time() - own_before) / seconds
-    print(
-        f"{count} clients x 10 series x 1 Hz for {seconds} s: {sum(late)} of {sum(rounds)} rounds late, "
-        f"{len(errors)} errors {sorted(set(errors))[:3]}, server {spent:.1%} of a CPU, "
-        f"the clients {own_spent:.1%}; a round took {told(taken)}"
-    )
-    print(f"stored {client.status()['stored_total']:,} of {10 * sum(rounds):,}")
+    return sum(late), len(taken), len(errors), taken
 
 
-def year(count):
-    """Archive a year of so many series, measured every minute, and say what it takes and how long to read."""
-    directory = Path(tempfile.mkdtemp(prefix="nws-bench-"))
+def year(settings):
+    """Measure the bytes of a year of two series, a measurement a minute, and the time to read one."""
+    directory, day, now = Path(tempfile.mkdtemp(prefix="nws-bench-")), 86400.0, [0.0]
+    count, days = settings.pick(2, 1), settings.pick(366, 5)
     try:
-        archive, day = Archive(directory), 86400.0
-        columns = [SeriesColumn(SeriesName("availableCpu", f"h{n}"), 2000) for n in range(count)]
-        for number in range(366):
+        memory = SqliteMemory(directory, clock=lambda: now[0])
+        for number in range(days):
+            now[0] = (number + 1) * day
             times = [number * day + 60.0 * step for step in range(1440)]
-            for column in columns:
-                column.extend_with_later(
-                    array("d", times).tobytes(), array("d", [0.5] * 1440).tobytes()
-                )
-            archive.add(columns, (number + 1) * day + 60.0)
-            archive.tidy((number + 1) * day)
+            for host in range(count):
+                memory.submit([(f"availableCpu/h{host}", at, 0.5) for at in times]).result()
+            memory.tidy(lambda _: float("inf"))
+            memory.age_slots()
         begun = time.process_time()
-        slots = archive.read("availableCpu/h0", 0.0, 366 * day, 3600.0)
+        memory.slots("availableCpu/h0", 0.0, days * day)
         spent = time.process_time() - begun
-        print(
-            f"a year of {count} series: {archive.size() / 1e6:.1f} MB, so {archive.size() / count / 1e6:.2f} GB "
-            f"of 1,000; one series by the hour ({len(slots)} slots) read in {spent * 1e3:.0f} ms of CPU"
-        )
+        memory.close()
+        size = (directory / "weather.db").stat().st_size
     finally:
         shutil.rmtree(directory)
+    yield Row("bytes", "a year of 1,000 series", size / count / 1e6, "GB", at_most=2)
+    yield Row("read", "a year of one series, read", 1e3 * spent, "ms CPU")
 
 
-def all_of_it(server, client, directory, options):
-    before = cpu_seconds(server)
-    rate = ingest(client, options.records)
-    spent = cpu_seconds(server) - before
-    print(
-        f"ingest, one client, HTTP + JSON + log + fdatasync: {rate:,.0f} measurements/s; "
-        f"{options.records / spent:,.0f} a second of the server's CPU, forecasts included"
-    )
-    wait_for_forecasters(client)
-    before = cpu_seconds(server)
-    taken = forecasts(client, options.seconds)
-    spent = (cpu_seconds(server) - before) / len(taken)
-    print(f"forecast requests at 100/s: {told(taken)}; server's CPU {spent * 1e3:.2f} ms each")
-    many = [f"availableCpu/host{i}" for i in range(SERIES)]
-    begun = time.perf_counter()
-    client.forecasts(many)
-    print(f"{SERIES} forecasts in one request: {(time.perf_counter() - begun) * 1e3:.1f} ms")
-    server.terminate()
-    server.wait(60)
-    begun = time.perf_counter()
-    database = ForecastDatabase(directory)
-    taken_restart = time.perf_counter() - begun
-    kept = sum(map(len, database.columns()))
-    print(f"restart from {options.records:,} records: {taken_restart:.2f} s ({kept:,} kept)")
-    database.close(save=False)
-
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--port", type=int, default=18123)
-    parser.add_argument("--seconds", type=int, default=20, help="of forecast requests, or clients")
-    parser.add_argument("--wide", type=int, help="so many series instead")
-    parser.add_argument("--clients", type=int, help="so many clients instead")
-    parser.add_argument("--bare", action="store_true", help="clients of what stores nothing")
-    parser.add_argument("--disk", type=Path, help="where to keep it all")
-    parser.add_argument("--year", type=int, help="a year of so many series in the archive instead")
-    options = parser.parse_args()
-    if options.year:
-        year(options.year)
-        return
-    directory = Path(tempfile.mkdtemp(prefix="nws-bench-", dir=options.disk))
-    server, client = served(directory, options.port, BARE if options.bare else PROGRAM)
-    try:
-        if options.wide:
-            wide(server, client, options.wide)
-        elif options.clients:
-            clients(server, client, options.clients, options.seconds)
-        else:
-            all_of_it(server, client, directory, options)
-    finally:
-        server.kill()
-        server.wait()
-        shutil.rmtree(directory)
-    print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"store": store, "wide": wide, "clients": clients, "year": year}

@@ -1,28 +1,23 @@
-"""D'Amico et al. 2019, Table 1 and Figures 1-8, side by side with the numbers of the paper.
+"""Table 1 and Figures 1 to 8 of D'Amico et al. 2019: SD-Policy against backfilling. Simulated.
 
-Not to be had: the full CEA-Curie log (an excerpt of 23 days stands in), the Cirne model's
-coefficients (a generator in its manner, own coefficients), the exact 10,000 jobs of RICC. The
-paper's base is Slurm's backfill with a depth; ours is EASY, and the policy slurm in the table at the
-end (a quarter of an hour). Results are chaotic in the handling of ties: intervals are over slices
-(RICC, Curie) and seeds (models).
-
-    python benchmarks/sd_figures.py [FOLDER]
+Not available: the full CEA-Curie log (an excerpt of 23 days stands in), the coefficients of the Cirne model (a
+similar generator stands in), and the selection of 10,000 jobs of RICC. The paper's base is Slurm's backfill; the
+base here is EASY. Results depend chaotically on ties: intervals are over slices of logs and seeds of models.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from apples.scheduling import Easy, SlowdownDriven
+from apples.scheduling import Easy, SchedulingPolicy, SlowdownDriven
 from apples.scheduling.policies import SlurmBackfill
 from apples.simulation import (
     CirneLike,
     SimulationConfig,
-    SimulationResult,
     Workload,
     cirne_like_workload,
     clean,
@@ -36,191 +31,204 @@ from apples.simulation import (
     slice_jobs,
 )
 from apples.simulation.pages.facts import SimulatedRun, heat_maps, per_day
+from benchmarks.common import Row, Settings, Skipped
 
 MONTH = 1283266800 - 1272639895  # RICC: the first of September 2010 in Tokyo
 DAY = 86400.0
-CUTS = (5.0, 10.0, 50.0, float("inf"), "dynamic")
-NAMES = ("MAXSD 5", "MAXSD 10", "MAXSD 50", "MAXSD inf", "DynAVGSD")
-PAPER = {
-    "Cirne-like": "Workload 1: static 122152 s, slowdown 3339.5; slowdown up to -49.5 %",
-    "Cirne-like, exact requests": "Workload 2: static 126486 s, 3501; slowdown up to -31 %",
-    "RICC, September 2010": "Workload 3: static 43537 s, 1341; slowdown up to -25.7 %",
-    "CEA-Curie excerpt": "Workload 4: static 29858.5 s, 3666.5; response -50 %, slowdown -70.4 % "
-    "at MAXSD 10, makespan constant; 10.3 % malleable starts, 8.6 % mates",
-    "Lublin-Feitelson": "not in the paper",
-}
+CIRNE, EXACT, RICC, CURIE = "Cirne-like", "exact requests", "RICC", "CEA-Curie excerpt"
+PAPER = {CIRNE: "-49.5 %", EXACT: "-31 %", RICC: "-25.7 %", CURIE: "-70.4 %"}
+"""The paper's best change of the mean slowdown."""
+NUMBERS = {CIRNE: 1, EXACT: 2, RICC: 3, CURIE: 4}
+METRICS = ("makespan", "response", "slowdown")
 Cases = list[tuple[Workload, SimulationConfig]]
 
 
-def cases(folder: Path) -> dict[str, Cases]:
-    """Return the workloads: several slices or seeds of each."""
-    cirne = SimulationConfig(1024, 48)
-    found: dict[str, Cases] = {
-        name: [
-            (cirne_like_workload(2000, 1024, 48, 128, seed, coefficients=CirneLike(load=1.3),
-                                 exact_requests=exact), cirne)
-            for seed in range(6)
+def cases(name: str, settings: Settings) -> Cases:
+    """Return the slices or seeds of a workload."""
+    seeds = range(settings.pick(6, 2))
+    if name in {CIRNE, EXACT}:
+        several = [
+            (cirne_like_workload(settings.pick(2000, 100), 1024, 48, 128, seed,
+                                 coefficients=CirneLike(load=1.3), exact_requests=name == EXACT),
+             SimulationConfig(1024, 48))
+            for seed in seeds
+        ]  # fmt: skip
+    elif name == RICC:
+        log, _ = clean(read_swf(settings.file("swf/RICC-2010-2.swf.gz")), 576)
+        several = [
+            (
+                slice_jobs(log, MONTH + k * 5 * DAY).take(slice(0, settings.pick(5000, 200))),
+                SimulationConfig(1024, 8),
+            )
+            for k in seeds
         ]
-        for name, exact in (("Cirne-like", False), ("Cirne-like, exact requests", True))
-    }  # fmt: skip
-    found["Lublin-Feitelson"] = [
-        (lublin_workload(4000, 256, seed), SimulationConfig(64, 4)) for seed in range(6)
-    ]
-    if folder.is_dir():
-        ricc, _ = clean(read_swf(folder / "RICC-2010-2.swf.gz"), 576)
-        september = [slice_jobs(ricc, MONTH + k * 5 * DAY).take(slice(0, 5000)) for k in range(6)]
-        found["RICC, September 2010"] = [(part, SimulationConfig(1024, 8)) for part in september]
-        curie, _ = clean(read_swf(folder / "CEA-Curie-2011-sample.swf.gz"), 80640)
-        bounds = np.linspace(0, len(curie), 7).astype(int)
-        found["CEA-Curie excerpt"] = [
-            (curie.take(slice(int(a), int(b))), SimulationConfig(5040, 16))
+    elif name == CURIE:
+        log = curie(settings)
+        bounds = np.linspace(0, settings.pick(len(log), 400), len(seeds) + 1).astype(int)
+        several = [
+            (log.take(slice(int(a), int(b))), SimulationConfig(5040, 16))
             for a, b in pairwise(bounds)
         ]
     else:
-        print(f"the archive's logs are not at {folder}: RICC and CEA-Curie are left out")
-    return {
-        name: [(mark_malleable(workload, 1.0, 0), config) for workload, config in several]
-        for name, several in found.items()
-    }
+        several = [
+            (lublin_workload(settings.pick(4000, 200), 256, s), SimulationConfig(64, 4))
+            for s in seeds
+        ]
+    return [(mark_malleable(workload, 1.0, 0), config) for workload, config in several]
 
 
-def figures(
-    workload: Workload, result: SimulationResult
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return makespan, mean response and mean slowdown."""
+def curie(settings: Settings) -> Workload:
+    """Return the excerpt of the CEA-Curie log."""
+    return clean(read_swf(settings.file("swf/CEA-Curie-2011-sample.swf.gz")), 80640)[0]
+
+
+def outcome(
+    workload: Workload, policy: SchedulingPolicy, config: SimulationConfig
+) -> tuple[Any, Any]:
+    """Return makespan, mean response and mean slowdown; and the result."""
+    result = simulate(workload, policy, config)
     jobs = job_outcomes(workload, result)
-    return np.array([makespan(workload, result), jobs.response.mean(), jobs.slowdown.mean()])
+    return np.array(
+        [makespan(workload, result), jobs.response.mean(), jobs.slowdown.mean()]
+    ), result
 
 
-def change(values: list[float]) -> str:
-    """Return a mean change with its 95 % interval."""
-    one = interval(values)
-    sure = "" if one.low > 0 or one.high < 0 else " (no difference)"
-    return f"{one.mean:+7.1%} +- {one.half or 0:6.1%}{sure}"
+def change(name: str, measures: str, values: list[float], paper: str = "") -> Row:
+    """Return the row of a mean relative change with its 95 % interval."""
+    found = interval([100 * value for value in values])
+    return Row(name, measures, found.mean, "%", found.low, found.high, paper=paper)
 
 
-def slurm_base(folder: Path) -> None:
-    """Table 1, row 3: the paper's base is Slurm; its weights and its ten thousand jobs are not stated."""
-    print(
-        "\nTable 1, row 3 (43537 s, 1341, 407043 s), under slurm by day of September and weights"
+def cuts_of(name: str) -> Any:
+    """Return the part that varies MAX_SLOWDOWN on a workload."""
+
+    def part(settings: Settings) -> Iterator[Row]:
+        several = cases(name, settings)
+        static = [outcome(w, Easy(), config)[0] for w, config in several]
+        settings.raw["static"] = np.mean(static, axis=0).tolist()
+        title = f"Workload {NUMBERS[name]}, {name}" if name in NUMBERS else name
+        for cut in settings.pick((5.0, 10.0, 50.0, float("inf"), "dynamic"), (10.0,)):
+            policy = SlowdownDriven(max_slowdown=cut)
+            runs = [outcome(w, policy, config) for w, config in several]
+            ratios = [values / base - 1 for (values, _), base in zip(runs, static, strict=True)]
+            label = "DynAVGSD" if cut == "dynamic" else f"MAX_SLOWDOWN {cut:g}"
+            for k, metric in enumerate(METRICS):
+                yield change(
+                    f"{metric}, {label}", f"{title}: {metric}, {label}", [r[k] for r in ratios],
+                    PAPER.get(name, "") if metric == "slowdown" else "",
+                )  # fmt: skip
+            guests, mates = (
+                100 * np.mean([getattr(r, f).mean() for _, r in runs]) for f in ("guest", "mate")
+            )
+            known = name == CURIE and cut == 10.0
+            yield Row(f"guests, {label}", f"{title}: malleable starts, {label}", guests, "%",
+                      paper="10.3 %" if known else "")  # fmt: skip
+            yield Row(
+                f"mates, {label}",
+                f"{title}: mates, {label}",
+                mates,
+                "%",
+                paper="8.6 %" if known else "",
+            )
+
+    part.__doc__ = f"Vary MAX_SLOWDOWN on {name}, Figures 1 to 3: makespan, response and slowdown."
+    return part
+
+
+def models(settings: Settings) -> Iterator[Row]:
+    """Compare the worst-case run-time model with the ideal one under DynAVGSD: Figure 8."""
+    papers = {CIRNE: "+16 %", RICC: "+3.5 %", CURIE: "+1 %"}
+    policy = SlowdownDriven(max_slowdown="dynamic")
+    missing = []
+    for name in (CIRNE, EXACT, RICC, CURIE):
+        try:
+            several = cases(name, settings)
+        except Skipped as reason:
+            missing.append(reason)
+            continue
+        ratios = []
+        for workload, config in several:
+            ideal, worst = (
+                outcome(workload, policy, SimulationConfig(
+                    config.nodes, config.cores_per_node, runtime_model=model))[0]
+                for model in ("ideal", "worst")
+            )  # fmt: skip
+            ratios.append(worst[2] / ideal[2] - 1)
+        yield change(
+            name, f"Figure 8, {name}: slowdown with the worst model", ratios, papers.get(name, "")
+        )
+    if missing:
+        raise missing[0]
+
+
+def depth(settings: Settings) -> Iterator[Row]:
+    """Vary the depth of the search in the queue on RICC, with the head of the queue protected and without."""
+    several = cases(RICC, settings)
+    static = [outcome(w, Easy(), config)[0][2] for w, config in several]
+    for count in settings.pick((1, 10, 100, 1000, 10_000), (10,)):
+        for protect in (True, False):
+            policy = SlowdownDriven(depth=count, protect=protect)
+            ratios = [
+                outcome(w, policy, config)[0][2] / base - 1
+                for (w, config), base in zip(several, static, strict=True)
+            ]
+            way = "protected" if protect else "as in the paper"
+            yield change(f"{count}, {way}", f"RICC: slowdown, depth {count}, {way}", ratios)
+
+
+def whole(settings: Settings) -> Iterator[Row]:
+    """Simulate the whole CEA-Curie excerpt in one run: Figures 4 to 7, by class of job and by day."""
+    log = curie(settings)
+    workload, config = (
+        mark_malleable(log.take(slice(0, settings.pick(len(log), 500))), 1.0, 0),
+        SimulationConfig(5040, 16),
     )
-    ricc, _ = clean(read_swf(folder / "RICC-2010-2.swf.gz"), 576)
-    weights = {"none": (0, 0), "small": (0, 1), "age 1, small 2": (1, 2)}
-    for day in (1, 3, 6, 11, 16, 21, 26):
-        part = slice_jobs(ricc, MONTH + (day - 1) * DAY).take(slice(0, 10_000))
-        for name, (age, size) in weights.items():
+    static, shared = (outcome(workload, policy, config) for policy in (Easy(), SlowdownDriven()))
+    runs = [SimulatedRun(name, workload, result, config) for name, (_, result) in
+            (("static", static), ("MAX_SLOWDOWN 10", shared))]  # fmt: skip
+    settings.raw["heat maps"] = list(heat_maps(*runs))
+    settings.raw["by day"] = [
+        [np.asarray(column).tolist() for column in per_day(run)] for run in runs
+    ]
+    for k, metric in enumerate(METRICS):
+        yield Row(metric, f"CEA-Curie excerpt, one run: {metric}, MAX_SLOWDOWN 10",
+                  100 * (shared[0][k] / static[0][k] - 1), "%",
+                  paper=("0 %", "-50 %", "-70.4 %")[k])  # fmt: skip
+
+
+def slurm(settings: Settings) -> Iterator[Row]:
+    """Simulate Table 1, row 3: RICC under Slurm's backfill by first day and weights, which the paper omits."""
+    log, _ = clean(read_swf(settings.file("swf/RICC-2010-2.swf.gz")), 576)
+    printed = np.array([407_043.0, 43_537.0, 1341.0])
+    nearest = float("inf")
+    for day in settings.pick((1, 3, 6, 11, 16, 21, 26), (1,)):
+        part = slice_jobs(log, MONTH + (day - 1) * DAY).take(slice(0, settings.pick(10_000, 200)))
+        for name, (age, size) in {
+            "none": (0, 0),
+            "small": (0, 1),
+            "age 1, small 2": (1, 2),
+        }.items():
             policy = SlurmBackfill(
                 bf_interval=23, bf_max_job_test=1000, PriorityFavorSmall=True,
                 PriorityWeightAge=age, PriorityWeightJobSize=size,
             )  # fmt: skip
-            span, response, slowdown = figures(
-                part, simulate(part, policy, SimulationConfig(1024, 8))
-            )
-            print(
-                f"  {day:2} {name:16} {response:8.0f} s {slowdown:7.0f} {span:8.0f} s", flush=True
-            )
+            values, _ = outcome(part, policy, SimulationConfig(1024, 8))
+            settings.raw[f"day {day}, weights {name}"] = values.tolist()
+            nearest = min(nearest, float(np.abs(values / printed - 1).max()))
+    yield Row(
+        "nearest", "Table 1, row 3: largest deviation, best setting",
+        100 * nearest, "%", at_most=10, paper="407,043 s; 43,537 s; 1341",
+    )  # fmt: skip
 
 
-def max_slowdown(name: str, several: Cases) -> None:
-    """Figures 1-3: makespan, response and slowdown over MAX_SLOWDOWN, against static backfill."""
-    static = [figures(w, simulate(w, Easy(), s)) for w, s in several]
-    mean = np.mean(static, axis=0)
-    print(f"\nFigures 1-3, {name}, {len(several)} slices or seeds; paper: {PAPER[name]}")
-    print(f"  static: makespan {mean[0]:.0f} s, response {mean[1]:.0f} s, slowdown {mean[2]:.1f}")
-    for guard in (True, False):
-        for cut, label in zip(CUTS, NAMES, strict=True):
-            if not guard and cut != 10.0:
-                continue
-            policy = SlowdownDriven(max_slowdown=cut, guard=guard)  # type: ignore[arg-type]
-            ratios, guests, mates = [], 0.0, 0.0
-            for (workload, config), base in zip(several, static, strict=True):
-                result = simulate(workload, policy, config)
-                ratios.append(figures(workload, result) / base - 1)
-                guests += result.guest.mean() / len(several)
-                mates += result.mate.mean() / len(several)
-            makespans, responses, slowdowns = (change([r[k] for r in ratios]) for k in range(3))
-            extra = "" if guard else " without the guard, as released"
-            print(
-                f"  {label + extra:42} makespan {makespans:36} response {responses:36} "
-                f"slowdown {slowdowns:36} starts {guests:.1%}, mates {mates:.1%}"
-            )
-
-
-def depths(name: str, several: Cases) -> None:
-    """Change of the mean slowdown over `depth`, with the head protected and without."""
-    print(f"\nDepth, {name}, {len(several)} slices, MAXSD 10; paper: {PAPER[name]}")
-    static = [figures(w, simulate(w, Easy(), s))[2] for w, s in several]
-    for depth in (1, 10, 100, 1000, 10_000):
-        words = []
-        for protect in (True, False):
-            policy = SlowdownDriven(depth=depth, protect=protect)
-            ratios = [
-                figures(workload, simulate(workload, policy, config))[2] / base - 1
-                for (workload, config), base in zip(several, static, strict=True)
-            ]
-            words.append(f"{'protected' if protect else 'as in the paper'} {change(ratios):32}")
-        print(f"  depth {depth:6}: slowdown {'  '.join(words)}")
-
-
-def runtime_models(name: str, several: Cases) -> None:
-    """Figure 8: the worst-case model against the ideal one under DynAVGSD."""
-    policy = SlowdownDriven(max_slowdown="dynamic")
-    ratios = []
-    for workload, config in several:
-        both = [
-            figures(workload, simulate(workload, policy, SimulationConfig(
-                config.nodes, config.cores_per_node, runtime_model=model)))
-            for model in ("ideal", "worst")
-        ]  # fmt: skip
-        ratios.append(both[1] / both[0] - 1)
-    print(f"Figure 8, {name}: worst against ideal: " + ", ".join(
-        f"{metric} {change([r[k] for r in ratios])}"
-        for k, metric in enumerate(("makespan", "response", "slowdown"))
-    ))  # fmt: skip
-
-
-def big_workload(workload: Workload, config: SimulationConfig) -> None:
-    """Figures 4-7 on the whole Curie excerpt: ratios by class, slowdown by day."""
-    runs = [
-        SimulatedRun(name, workload, simulate(workload, policy, config), config)
-        for name, policy in (("static", Easy()), ("MAXSD 10", SlowdownDriven()))
-    ]
-    for number, one in zip((4, 5, 6), heat_maps(runs[0], runs[1]), strict=True):
-        print(
-            f"\nFigure {number}: {one.name} of static over MAXSD 10 (over 1: MAXSD 10 is better)"
-        )
-        print(" " * 10 + "".join(f"{column.removesuffix(' nodes'):>14}" for column in one.columns))
-        for row, ratios, counts in zip(one.rows, one.ratio, one.counts, strict=True):
-            cells = (
-                f"{'-' if r is None else format(r, '.2f')} ({n})"
-                for r, n in zip(ratios, counts, strict=True)
-            )
-            print(f"{row:10}" + "".join(f"{cell:>14}" for cell in cells))
-    days = [per_day(run) for run in runs]
-    print("\nFigure 7: day, mean slowdown static, mean slowdown MAXSD 10, malleable starts")
-    for day, static, shared, starts in zip(
-        days[0][0], days[0][1], days[1][1], days[1][2], strict=False
-    ):
-        print(f"  {day:3.0f} {static:10.1f} {shared:10.1f} {starts:6.0f}")
-
-
-def main() -> None:
-    """Print all figures."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data/swf")
-    found = cases(folder)
-    for name, several in found.items():
-        max_slowdown(name, several)
-        runtime_models(name, several)
-    if "RICC, September 2010" in found:
-        depths("RICC, September 2010", found["RICC, September 2010"])
-    print("paper, Figure 8: response up to +11 % (workload 1), under +1.5 % (3 and 4); slowdown "
-          "+16 % (1), +3.5 % (3), +1 % (4)")  # fmt: skip
-    if "CEA-Curie excerpt" in found:
-        curie, _ = clean(read_swf(folder / "CEA-Curie-2011-sample.swf.gz"), 80640)
-        big_workload(mark_malleable(curie, 1.0, 0), SimulationConfig(5040, 16))
-    if folder.is_dir():
-        slurm_base(folder)
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {
+    "cirne": cuts_of(CIRNE),
+    "exact": cuts_of(EXACT),
+    "ricc": cuts_of(RICC),
+    "curie": cuts_of(CURIE),
+    "lublin": cuts_of("Lublin-Feitelson"),
+    "models": models,
+    "depth": depth,
+    "whole": whole,
+    "slurm": slurm,
+}

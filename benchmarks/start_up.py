@@ -1,13 +1,9 @@
-"""The CPU a command takes before it does anything, in ratio to importing NumPy in the same minute.
+"""The CPU time of a command before it does its work, in ratio to an import of NumPy.
 
-    python benchmarks/start_up.py [--repeat 10]
-
-User and system seconds of the whole process, the first round thrown away, medians; rounds are interleaved, so
-that a machine that others use disturbs all alike. Exit code 1 where a bar is missed.
+User and system seconds of the whole process, medians without the first round. The commands run in turn, so that
+other work on the machine disturbs all of them alike.
 """
 
-import argparse
-import os
 import resource
 import subprocess
 import sys
@@ -15,59 +11,53 @@ import sysconfig
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).parents[1]
-SAMPLE = ROOT / "examples" / "jacobi2d"
+from benchmarks.common import Row
+
+SAMPLE = Path(__file__).parents[1] / "examples" / "jacobi2d"
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 FILES = [f"--{name}={SAMPLE / name}.toml" for name in ("hosts", "template", "user")]
+UNIT = "import numpy"
 
 COMMANDS = {
-    "apples --help": ([SCRIPTS / "apples", "--help"], 1.2),
-    "apples jobs": ([SCRIPTS / "apples", "jobs"], 1.2),
-    "hat check": ([SCRIPTS / "hat", "check", SAMPLE / "template.toml"], 1.2),
-    "apples hosts check": ([SCRIPTS / "apples", "hosts", "check", SAMPLE / "hosts.toml"], 1.2),
+    UNIT: ([sys.executable, "-c", UNIT], None),
+    "import click, pydantic and build a model": (
+        [
+            sys.executable,
+            "-c",
+            "import click, pydantic\nclass A(pydantic.BaseModel):\n    a: int = 0",
+        ],
+        None,
+    ),
+    "apples --help": ([SCRIPTS / "apples", "--help"], 1.4),
+    "apples jobs": ([SCRIPTS / "apples", "jobs"], 1.4),
+    "hat check": ([SCRIPTS / "hat", "check", SAMPLE / "template.toml"], 1.4),
+    "apples check": ([SCRIPTS / "apples", "check", SAMPLE / "hosts.toml"], 1.2),
     "apples plan": ([SCRIPTS / "apples", "plan", "--weather=static", *FILES], 3.0),
 }
-"""By name: the words, and the bar."""
-REFERENCES = {
-    "import numpy": [sys.executable, "-c", "import numpy"],
-    "typer and pydantic": [
-        *(sys.executable, "-c"),
-        "import typer, typer.core, pydantic\nclass A(pydantic.BaseModel):\n    a: int = 0",
-    ],
-}
-"""What the bars count in; and what a command that parses options and checks a file cannot go below."""
+"""By name: the command, and the bar."""
 
 
 def cpu_seconds(words):
-    """Run a command; return its user and system seconds."""
+    """Run a command and return its user and system seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(
-        list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True
-    )
+    subprocess.run(list(map(str, words)), capture_output=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeat", type=int, default=10, help="rounds")
-    repeat = parser.parse_args().repeat
-    commands = {**REFERENCES, **{name: words for name, (words, _) in COMMANDS.items()}}
-    seconds = {name: [] for name in commands}
-    for _ in range(repeat + 1):
-        for name, words in commands.items():
+def measure(settings):
+    """Measure the commands in turn."""
+    seconds = settings.raw["cpu_seconds"] = {name: [] for name in COMMANDS}
+    for _ in range(settings.pick(10, 1) + 1):
+        for name, (words, _) in COMMANDS.items():
             seconds[name].append(cpu_seconds(words))
-    typical = {name: median(found[1:]) for name, found in seconds.items()}
-    missed = False
-    print(f"median of {repeat}, load {os.getloadavg()[0]:.1f}")
-    for name, found in typical.items():
-        ratio = found / typical["import numpy"]
-        bar = COMMANDS.get(name, (None, None))[1]
-        said = "" if bar is None else f"  bar {bar}: {'kept' if ratio <= bar else 'MISSED'}"
-        missed |= bar is not None and ratio > bar
-        print(f"{name:20} {found:6.3f} s  {ratio:5.2f}{said}")
-    return 1 if missed else 0
+    typical = {name: median(values[1:]) for name, values in seconds.items()}
+    for name, (_, bar) in COMMANDS.items():
+        if name != UNIT:
+            yield Row(
+                name, f"{name}: CPU time over an import of NumPy", typical[name] / typical[UNIT], "x",
+                at_most=bar, peer=f"NumPy {1e3 * typical[UNIT]:.3g} ms",
+            )  # fmt: skip
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+PARTS = {"": measure}

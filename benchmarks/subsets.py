@@ -1,27 +1,26 @@
-"""What the paper lacks: the subset that is chosen, against every subset measured.
+"""The chosen set of hosts against every subset of five hosts, all measured.
 
-Run as root: python benchmarks/subsets.py [--quick] [--first]; about 30 minutes. Five hosts on two sites,
-31 subsets; each is planned in its best order with balanced strips and run, three rounds over all of them.
-Writes runs/figures/subsets.{json,svg}.
+Needs root; about 30 minutes. Each of the 31 subsets has balanced strips in its best order.
 """
 
 from itertools import combinations, permutations
 
-from figures.world import medians, options, prediction_errors, say, verdict, world, write
-
+from benchmarks.common import Row
+from benchmarks.labs.world import HERE, log, medians, prediction_rows, world
 from blueprints import minimum_execution_time
 
-SIZES, QUICK = (5000,), (4000,)
 CHOSEN = "chosen"
 
 
 def only(names):
-    """Return a blueprint that balances exactly these hosts, in the order that suits them best."""
+    """Return a blueprint that balances exactly these hosts, in their best order."""
 
     def blueprint(coordinator):
         listed = coordinator.select_resources("listed")
         hosts = tuple(h for hosts in listed for h in hosts if h.name in names)
-        orders = [o for o in permutations(hosts) if o[0].name <= o[-1].name]  # not both ways round
+        orders = [
+            o for o in permutations(hosts) if o[0].name <= o[-1].name
+        ]  # a chain read in one direction
         schedules = [coordinator.plan(order) for order in orders]
         whole = [s for s in schedules if len(s.resources) == len(hosts)]
         kept = [coordinator.estimate(s) for s in whole if coordinator.is_feasible(s)]
@@ -30,62 +29,52 @@ def only(names):
     return blueprint
 
 
-def measure(here, asked):
-    """Return the subset chosen in each round, and the subsets that had no plan."""
-    (size,) = asked.sizes
+def measure(settings):
+    """Run the chosen set and every subset."""
+    size = settings.pick(5000, 4000)
+    with world(HERE / "subsets.toml", (size,), settings) as here:
+        infeasible = run_subsets(here, size)
+    subsets = [run for run in here.records if run["method"] != CHOSEN]
+    times = {subset: seconds for (subset,), seconds in medians(subsets, "subset").items()}
+    ranked = sorted(times, key=times.get)
+    here.draw(
+        "subsets",
+        "subsets, fastest first",
+        {"measured": dict(enumerate(times[s] for s in ranked))},
+    )
+    settings.raw["infeasible"], settings.raw["ranked"] = infeasible, ranked
+    ours = medians([run for run in here.records if run["method"] == CHOSEN], "method")[CHOSEN,]
+    yield Row(
+        "chosen", f"chosen set above the best of {len(ranked)} subsets",
+        100 * (ours / times[ranked[0]] - 1), "%", at_most=10, paper="the right resources",
+    )  # fmt: skip
+    yield from prediction_rows(here.records)
+
+
+def run_subsets(here, size):
+    """Return the reason of each subset without a plan."""
     hosts = [machine.name for machine in here.lab.machines]
     subsets = [s for k in range(1, len(hosts) + 1) for s in combinations(hosts, k)]
-    if asked.quick:
-        subsets = subsets[::6]
-    for names in (hosts, hosts[:3]):
-        sky = here.sky(size)
-        here.run(sky, here.choose(sky, only(names)), "first acquaintance")
-    here.records.clear()
-    picked, refused = [], {}
-    for repeat in range(asked.repeats):
-        sky = here.sky(size)
-        best = here.choose(sky, minimum_execution_time)
-        picked.append(sorted(best.names))
-        here.run(
-            sky, best, CHOSEN, learn=False, repeat=repeat, subset=" ".join(sorted(best.names))
-        )
+    subsets = subsets[:: here.settings.pick(1, 6)]
+    here.warm_up((only(hosts), only(hosts[:3])))
+    infeasible = {}
+    for repeat in range(here.repeats):
+        pool = here.measure_weather(size)
+        best = here.choose(pool, minimum_execution_time)
+        here.run(pool, best, CHOSEN, False, repeat=repeat, subset=" ".join(sorted(best.names)))
         for names in subsets:
-            chosen = here.choose(sky, only(names))
-            if isinstance(chosen, str) or len(chosen.names) < len(names):
-                reason = chosen if isinstance(chosen, str) else "a host of it is better left out"
-                say(f"  {' '.join(names)}: {reason[:110]}")
-                refused[" ".join(names)] = reason
+            estimate = here.choose(pool, only(names))
+            if isinstance(estimate, str) or len(estimate.names) < len(names):
+                reason = (
+                    estimate if isinstance(estimate, str) else "faster without one of its hosts"
+                )
+                log(f"  {' '.join(names)}: {reason[:110]}")
+                infeasible[" ".join(names)] = reason
                 continue
-            subset = " ".join(sorted(chosen.names))
-            here.run(sky, chosen, "subset", learn=False, repeat=repeat, subset=subset)
-    return picked, refused
+            here.run(
+                pool, estimate, "subset", False, repeat=repeat, subset=" ".join(sorted(names))
+            )
+    return infeasible
 
 
-def main():
-    asked = options(__doc__.splitlines()[0], SIZES, QUICK)
-    with world("subsets", asked) as here:
-        picked, refused = measure(here, asked)
-        records = here.records
-    measured = [r for r in records if r["method"] != CHOSEN]
-    table = {subset: time for (subset,), time in medians(measured, "subset").items()}
-    ranked = sorted(table, key=table.get)
-    print(f"{'ms':>8}  subset")
-    for subset in ranked:
-        mark = "  <- chosen" if subset.split() in picked else ""
-        print(f"{table[subset] * 1e3:8.2f}  {subset}{mark}")
-    ours = medians([r for r in records if r["method"] == CHOSEN], "method")[CHOSEN,]
-    best = table[ranked[0]]
-    typical, bad = prediction_errors(records)
-    curves = {"measured": (list(range(len(ranked))), [table[s] * 1e3 for s in ranked])}
-    document = {"records": records, "picked": picked, "refused": refused, "ranked": ranked}
-    write(asked, "subsets", document, "subsets, fastest first", "ms an iteration", curves)
-    verdict(
-        asked,
-        ("chosen against the best measured", f"{ours / best - 1:+.1%}", "<= +10 %", ours <= 1.1 * best),
-        ("prediction, median error", f"{typical:.1%}", "<= 10 %", typical <= 0.10),
-        ("prediction, 95th percentile", f"{bad:.1%}", "<= 25 %", bad <= 0.25),
-    )  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
+PARTS = {"": measure}

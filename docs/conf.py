@@ -21,7 +21,10 @@ source_suffix = {".md": "markdown"}
 include_patterns = ["docs/**", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 exclude_patterns = [
     *(f"{name}/**" for name in (".[a-z]*", "apples", "nws", "hat", "blueprints", "build", "runs")),
-    *(f"{name}/**" for name in ("benchmarks", "dist", "examples", "packaging", "tests")),
+    *(
+        f"{name}/**"
+        for name in ("benchmarks", "dist", "examples", "experiments", "packaging", "tests")
+    ),
 ]
 root_doc = "docs/index"
 myst_heading_anchors = 4  # as GitHub has them: the same links lead to the same places on both

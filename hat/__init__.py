@@ -3,7 +3,7 @@
 In the order to read it: `expression` (sizes), `modules` (those of the paper's Figures 12 to 14),
 `template` (they make an `ApplicationTemplate`; its `bind` gives an `application` with numbers),
 `active_sets` (which implementation runs on which host), `specifications` (the user's side).
-Underneath, the reader that knows file, line and field: `document`, on `toml` (text to values, values
+Underneath, the reader that knows file, line and field: `document`, on `files` and `toml` (text to values, values
 to text), `positions` (on which line a value stands), `validation` (pydantic's errors in words),
 `fields` (the kinds of values) and `problem`. On top, `inspection` (``hat check``).
 

@@ -6,15 +6,13 @@ what `tomllib` and pydantic cost: lines are looked for only once something is wr
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -22,9 +20,9 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from hat import toml, validation
+from hat.files import LARGEST, read_text
 from hat.problem import (
     DocumentError,
-    HatError,
     Loc,
     Problem,
     field_name,
@@ -33,76 +31,9 @@ from hat.problem import (
     shown,
 )
 
-LARGEST = 16 * 2**20
-"""Bytes of the largest document that is read."""
-
-IRREGULAR = (
-    (stat.S_ISDIR, "is a directory, not a file"),
-    (stat.S_ISFIFO, "is a pipe, not a regular file"),
-    (stat.S_ISSOCK, "is a socket, not a regular file"),
-    (stat.S_ISCHR, "is a device, not a regular file"),
-    (stat.S_ISBLK, "is a device, not a regular file"),
-)
-
-REASONS = {
-    errno.ENOENT: "there is no such file",
-    errno.ENOTDIR: "there is no such file (a part of its path is no directory)",
-    errno.EACCES: "may not be read (permission denied)",
-    errno.ELOOP: "is a symbolic link that leads to itself",
-    errno.ENAMETOOLONG: "the name is too long",
-}
-
-
-class UnreadableError(HatError):
-    """Why a file cannot be read; the message follows the file's name. Permanent."""
-
-    code = "file-unreadable"
-
-
-def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
-    """Return the bytes of a regular file.
-
-    A pipe or a device is refused and never waited for.
-
-    Raises
-    ------
-    UnreadableError
-        For anything but a readable regular file of at most `limit` bytes.
-    """
-    try:
-        _refuse_unless_regular(Path(path).stat().st_mode)
-        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-        with open(os.open(path, flags), "rb") as file:  # noqa: PTH123 - Path opens without flags
-            _refuse_unless_regular(os.fstat(file.fileno()).st_mode)
-            content = file.read(limit + 1)
-    except OSError as error:
-        reason = REASONS.get(error.errno or 0, os.strerror(error.errno or 0))
-        missing = error.errno in {errno.ENOENT, errno.ENOTDIR}
-        raise UnreadableError(
-            reason, code="file-missing" if missing else "file-unreadable", file=os.fsdecode(path)
-        ) from None
-    except ValueError:  # a null byte in the name
-        raise UnreadableError("is no file name", code="name-invalid") from None
-    if len(content) > limit:
-        raise UnreadableError(
-            f"is larger than {limit:,} bytes",
-            code="file-too-large",
-            file=os.fsdecode(path),
-            bound=limit,
-        )
-    return content
-
-
-def _refuse_unless_regular(mode: int) -> None:
-    if stat.S_ISREG(mode):
-        return
-    reason = next((why for is_kind, why in IRREGULAR if is_kind(mode)), "is no regular file")
-    raise UnreadableError(reason, code="file-not-regular")
-
-
 T = TypeVar("T")
 
-MOST_PROBLEMS = 1000
+MAX_PROBLEMS = 1000
 """Problems of one document that are worked out; a user mends them in rounds."""
 
 
@@ -207,6 +138,9 @@ def refuse(faults: Iterable[Fault]) -> None:
         raise ValidationError.from_exception_data("document", details)
 
 
+FIELD_PART = re.compile(r"[^.[\]]+")
+
+
 @dataclass(frozen=True)
 class Document:
     """A document that is TOML, not yet checked against a model.
@@ -228,19 +162,20 @@ class Document:
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, limit: int = LARGEST) -> Document:
         """Return the document in a file."""
-        source = os.fsdecode(path)
-        try:
-            content = read_bytes(path, limit)
-        except UnreadableError as error:
-            problem = Problem(source, None, "", str(error), code=error.code)
-            raise DocumentError([problem]) from None
-        return cls.parse(content, source=source)
+        return cls.parse(read_text(path, limit), source=os.fsdecode(path))
 
     @classmethod
     def parse(cls, content: str | bytes, *, source: str = "<text>") -> Document:
         """Return the document in a text."""
         text = toml.text_of(content, source)
         return cls(source, text, toml.table_of(text, source))
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], content: str | None) -> Document:
+        """Return the document in `content`, an earlier text of the file at `path`; None: in the file."""
+        if content is None:
+            return cls.read(path)
+        return cls.parse(content, source=os.fsdecode(path))
 
     @cached_property
     def _lines(self) -> Mapping[Loc, int]:
@@ -273,13 +208,24 @@ class Document:
             code=code,
         )
 
+    def located(self, problems: Iterable[Problem]) -> list[Problem]:
+        """Return problems that name a field of this document, such as ``data[0].elements``, with its line."""
+        return [
+            self.problem(
+                [int(part) if part.isdigit() else part for part in FIELD_PART.findall(one.field)],
+                one.message,
+                code=one.code,
+            )
+            for one in problems
+        ]
+
     def validate(self, model: type[T]) -> T:
         """Return the document as a `model`, or raise `DocumentError` with every problem."""
         try:
             return _adapter(model).validate_python(self.data)
         except ValidationError as error:
             errors = (e for e in error.errors(include_url=False) if not validation.is_echo(e))
-            problems = list(self._problems(islice(errors, MOST_PROBLEMS), model))
+            problems = list(self._problems(islice(errors, MAX_PROBLEMS), model))
             problems.sort(key=lambda problem: problem.line or 0)
         except RecursionError:
             problems = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, Strict
@@ -20,9 +21,14 @@ class StrictTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-def _no_truth_value(value: object) -> object:
-    """Refuse true and false where pydantic would take them for 1 and 0 bytes."""
-    if isinstance(value, bool):
+_SIZE = re.compile(r"\s*(?:[0-9]+\s*[A-Za-z]*|[0-9]*\.[0-9]+\s*[KMGTPEkmgtpe][A-Za-z]*)\s*")
+"""A number and perhaps a unit, and nothing else: pydantic ignores all that follows what it can read, and cuts
+off a fraction of a byte."""
+
+
+def _size_alone(value: object) -> object:
+    """Refuse what pydantic would take for a size: a truth value, and text with more than a size in it."""
+    if isinstance(value, bool) or (isinstance(value, str) and not _SIZE.fullmatch(value)):
         raise PydanticCustomError("byte_size", "no number of bytes")
     return value
 
@@ -53,7 +59,7 @@ AtLeastZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Whole = Annotated[int, Strict(), Field(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_NUMBER)]
 
-Size = Annotated[ByteSize, BeforeValidator(_no_truth_value, json_schema_input_type=int | str)]
+Size = Annotated[ByteSize, BeforeValidator(_size_alone, json_schema_input_type=int | str)]
 """Bytes with or without a unit, whatever the range."""
 Bytes = Annotated[Size, Field(gt=0, le=LARGEST_NUMBER)]
 """A number of bytes, or text with a unit: ``"2 GiB"`` is 2^31, ``"2 GB"`` is 2x10^9."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hat.document import Document
-from hat.problem import DocumentError, Loc, Problem, nearest, printable, shown
+from hat.problem import DocumentError, Problem, nearest, printable, shown
 from hat.specifications import UserSpecifications
 from hat.template import ApplicationTemplate
 
@@ -128,10 +127,7 @@ def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> objec
 
 def _check_template(template: ApplicationTemplate, document: Document, folder: Path) -> None:
     """Raise what only shows at the defaults, or beside the file."""
-    problems = [
-        document.problem(_loc(problem.field), problem.message, code=problem.code)
-        for problem in _problems_at_defaults(template)
-    ]
+    problems = document.located(_problems_at_defaults(template))
     programs = {("program",): template.program} | {
         ("implementation", i, "program"): one.program
         for i, one in enumerate(template.implementations)
@@ -194,9 +190,3 @@ def _problems_at_defaults(template: ApplicationTemplate) -> list[Problem]:
     except DocumentError as error:
         return error.problems
     return []
-
-
-def _loc(field: str) -> Loc:
-    """Return the place of a field of our own naming, such as ``data[0].elements``."""
-    parts = re.findall(r"[^.[\]]+", field)
-    return tuple(int(part) if part.isdigit() else part for part in parts)

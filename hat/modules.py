@@ -26,6 +26,7 @@ from pydantic import (
 from hat.expression import Expression
 from hat.fields import (
     LARGEST_NUMBER,
+    AtLeastZero,
     Choice,
     Count,
     Line,
@@ -49,23 +50,29 @@ class Structure(StrictTable):
         "strip", description="Model of the Model pool that predicts it, or your own module:name."
     )
     rows: Expression | None = Field(
-        None, description="Rows of the grid; the parameter grid when not given."
+        None, description="Rows of the grid; the parameter grid when not given.", examples=["grid"]
     )
     columns: Expression | None = Field(
-        None, description="Points in a row; as many as rows when not given."
+        None, description="Points in a row; as many as rows when not given.", examples=["grid"]
     )
     iterations: Expression | None = Field(
-        None, description="Iterations; the parameter iterations, or 1, when not given."
+        None,
+        description="Iterations; the parameter iterations, or 1, when not given.",
+        examples=["iterations"],
     )
 
 
 class Data(StrictTable):
     """One data structure: how large it is and how hosts share it."""
 
-    name: Name = Field(description="What tasks call it.")
-    element_bytes: Count = Field(8, description="Bytes of one element.")
+    name: Name = Field(description="Name of the array, for tasks.", examples=["old"])
+    element_bytes: Count = Field(
+        8, description="Bytes of one element.", json_schema_extra={"unit": "bytes"}
+    )
     elements: Expression | None = Field(
-        None, description="Elements in all; rows times columns when not given."
+        None,
+        description="Elements in all; rows times columns when not given.",
+        examples=["grid*grid"],
     )
     distribution: Literal["strip", "replicated"] = Field(
         "strip",
@@ -75,38 +82,47 @@ class Data(StrictTable):
     when: Word | None = Field(
         None,
         description="Parameter that brings it: counted only if that is set, not 0, not empty.",
+        examples=["source"],
     )
-    description: Text = Field("", description="What it holds.")
+    description: Text = Field("", description="Content of the array.")
 
 
 class Task(StrictTable):
     """One task: what it does to which data."""
 
-    name: Name = Field(description="What implementations and interfaces call it.")
-    description: Text = Field("", description="What it does.")
-    data: tuple[Name, ...] = Field((), description="Data structures it touches.")
+    name: Name = Field(
+        description="Name of the task, for implementations and interfaces.", examples=["sweep"]
+    )
+    description: Text = Field("", description="Purpose of the task.")
+    data: tuple[Name, ...] = Field(
+        (), description="Data structures it touches.", examples=[["old", "new"]]
+    )
     communication: Literal["none", "neighbours", "all"] = Field(
-        "neighbours", description="Who a part of the task talks to in an iteration."
+        "neighbours",
+        description="Parts with which a part of the task exchanges data in an iteration.",
     )
 
 
 class Interface(StrictTable):
     """What moves between two tasks on distinct hosts (Berman et al. 1996, Figure 14)."""
 
-    sender: Name = Field(alias="from", description="Task that sends.")
-    receiver: Name = Field(alias="to", description="Task that receives.")
+    sender: Name = Field(alias="from", description="Task that sends.", examples=["sweep"])
+    receiver: Name = Field(alias="to", description="Task that receives.", examples=["sweep"])
     pattern: Literal["strip_neighbours"] = Field(
-        "strip_neighbours", description="Who sends to whom: each strip to the one above and below."
+        "strip_neighbours",
+        description="Direction of messages: each strip sends to the strips above and below.",
     )
     size: Expression | None = Field(
         None,
         alias="bytes",
         description="Bytes per border, direction and iteration; a row of elements when not given.",
+        examples=["8*grid"],
+        json_schema_extra={"unit": "bytes"},
     )
     messages: Count = Field(
         1, description="Messages per border, direction and iteration that carry these bytes."
     )
-    description: Text = Field("", description="What is sent.")
+    description: Text = Field("", description="Content of the messages.")
 
 
 Value = int | float | str
@@ -127,14 +143,18 @@ class Parameter(StrictTable):
     """
 
     default: Annotated[StrictInt | StrictFloat | StrictStr | None, Field(union_mode="smart")] = (
-        Field(None, description="Value when the user sets none; without one the user must set it.")
+        Field(
+            None,
+            description="Value when the user sets none; without one the user must set it.",
+            examples=[1000],
+        )
     )
-    minimum: Number | None = Field(None, description="Smallest value allowed.")
-    maximum: Number | None = Field(None, description="Largest value allowed.")
+    minimum: Number | None = Field(None, description="Smallest value allowed.", examples=[1])
+    maximum: Number | None = Field(None, description="Largest value allowed.", examples=[10000])
     declared_kind: ParameterKind | None = Field(
         None, alias="kind", description="Kind of value; by the default's own when not given."
     )
-    description: Text = Field("", description="What it means, with its unit.")
+    description: Text = Field("", description="Meaning of the parameter, with its unit.")
 
     @property
     def kind(self) -> ParameterKind:
@@ -247,6 +267,36 @@ Argument = Annotated[Line, AfterValidator(_argument)]
 Program = Annotated[tuple[Argument, ...], Field(min_length=1, max_length=1000)]
 """A command as a list, never a shell's line: ``["{python}", "solver.py"]``."""
 
+LAUNCHER = re.compile(
+    r"(?:mpiexec|mpirun)(?:\.(?:hydra|gforker|mpich|openmpi|slurm|lam))?|mpiexec_mpt|orterun|prterun|prun|aprun|"
+    r"palsrun|srun|yhrun|jsrun|lrun|ibrun"
+)
+"""Names of commands that start the ranks of a program."""
+WRAPPERS = re.compile(
+    "bash|chrt|dash|env|exec|ionice|ksh|nice|nohup|numactl|setsid|sh|stdbuf|taskset|time|timeout|zsh"
+)
+"""Names of commands that run the command in their arguments."""
+
+
+def nested_launcher(program: Program) -> tuple[int, str] | None:
+    """Return the index and the name of a launcher of ranks that a program would run; None: it runs none.
+
+    Examples
+    --------
+    >>> nested_launcher(("/usr/bin/mpiexec", "-n", "2", "./heat"))
+    (0, 'mpiexec')
+    >>> nested_launcher(("sh", "-c", "exec srun ./heat")), nested_launcher(("./heat", "srun"))
+    ((2, 'srun'), None)
+    """
+    for index, word in enumerate(program):
+        command = next((part for part in word.split() if part != "exec"), "")
+        name = command.rpartition("/")[2]
+        if LAUNCHER.fullmatch(name):
+            return index, name
+        if not WRAPPERS.fullmatch(name) and (index == 0 or "/" in command or "{" in command):
+            return None
+    return None
+
 
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
@@ -263,9 +313,25 @@ class Requirements(StrictTable):
     """What a host must have before an implementation can run there."""
 
     modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")], ...] = Field(
-        (), description="Python modules that must be importable."
+        (), description="Python modules that must be importable.", examples=[["numpy"]]
     )
-    commands: tuple[Name, ...] = Field((), description="Commands that must be on the path.")
+    commands: tuple[Name, ...] = Field(
+        (), description="Commands that must be on the path.", examples=[["mpicc"]]
+    )
+
+
+class ExpectedResult(StrictTable):
+    """A function that computes the result by other means than the program: a verification compares the two."""
+
+    function: Choice = Field(
+        description="The function, as file.py:name in the template's folder or module:name. It is called with "
+        "the parameters and returns the whole result as an array.",
+        examples=["reference.py:solve"],
+    )
+    tolerance: AtLeastZero = Field(
+        0.0,
+        description="Largest difference of a cell from the function's value v, as a share of max(1, |v|).",
+    )
 
 
 class Implementation(StrictTable):
@@ -278,11 +344,14 @@ class Implementation(StrictTable):
     (True, False, 1e-09, None)
     """
 
-    name: Name = Field(description="What the program and the active set call it.")
-    task: Name | None = Field(
-        None, description="Task it implements; the first one when not given."
+    name: Name = Field(
+        description="Name of the implementation, for the program and the active set.",
+        examples=["numpy"],
     )
-    language: Line = Field("", description="Language or library it is written in.")
+    task: Name | None = Field(
+        None, description="Task it implements; the first one when not given.", examples=["sweep"]
+    )
+    language: Line = Field("", description="Language or library it is written in.", examples=["C"])
     platforms: Platforms = Field(
         (ANY,), description='Platforms it runs on, as patterns such as "x86_64*"; "any" for all.'
     )
@@ -291,13 +360,20 @@ class Implementation(StrictTable):
         description="What a host must have before it can run there.",
     )
     program: Program | None = Field(
-        None, description="Command that starts it, as a list; the template's when not given."
+        None,
+        description="Command that starts it, as a list; the template's when not given.",
+        examples=[["{python}", "solver.py"]],
     )
     seconds_per_point: Positive | None = Field(
-        None, description="Measured processor seconds per grid point on any platform."
+        None,
+        description="Measured processor seconds per grid point on any platform.",
+        examples=[4e-9],
+        json_schema_extra={"unit": "s"},
     )
     measured: dict[Line, Positive] = Field(
-        {}, description="Measured processor seconds per grid point by platform pattern."
+        {},
+        description="Measured processor seconds per grid point by platform pattern.",
+        json_schema_extra={"entry": "platform"},
     )
     sweeps: Count = Field(
         1,
@@ -312,7 +388,7 @@ class Implementation(StrictTable):
         description="Whether it is one process whose threads share a host, in the place of ranks: for a set of "
         "one host.",
     )
-    description: Text = Field("", description="What is special about it.")
+    description: Text = Field("", description="Note on the implementation.")
 
     def runs_on(self, platform: str) -> bool:
         """Return whether a host of this platform can run it; an unknown one is an empty text."""

@@ -10,9 +10,9 @@ from dataclasses import KW_ONLY, asdict, dataclass
 Loc = tuple[str | int, ...]
 """Where a value stands in a document: keys, and indexes of arrays."""
 
-LONGEST_VALUE = 60
-LONGEST_MESSAGE = 400
-MOST_LINES = 50
+MAX_VALUE = 60
+MAX_MESSAGE = 400
+MAX_LINES = 50
 
 
 class HatError(Exception):
@@ -109,17 +109,17 @@ class DocumentError(HatError):
             self.problems,
             code=codes.pop() if len(codes) == 1 else "",
             **place,
-            problems=[asdict(problem) for problem in self.problems[:MOST_LINES]],
+            problems=[asdict(problem) for problem in self.problems[:MAX_LINES]],
         )
 
     def __str__(self) -> str:
-        lines = [str(problem) for problem in self.problems[:MOST_LINES]]
+        lines = [str(problem) for problem in self.problems[:MAX_LINES]]
         if more := len(self.problems) - len(lines):
             lines.append(f".. and {more} more")
         return "\n".join(lines)
 
 
-def printable(text: str, longest: int = LONGEST_MESSAGE) -> str:
+def printable(text: str, longest: int = MAX_MESSAGE) -> str:
     r"""Return `text` on one line: control characters escaped, the middle of long text cut.
 
     Examples
@@ -145,7 +145,7 @@ def shown(value: object) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            return f"'{printable(value, LONGEST_VALUE)}'"
+            return f"'{printable(value, MAX_VALUE)}'"
         case int() if value.bit_length() > 128:
             return f"a whole number of {value.bit_length()} bits"
         case dict():
@@ -153,7 +153,7 @@ def shown(value: object) -> str:
         case list() | tuple():
             return f"a list of {len(value)}"
         case _:
-            return printable(str(value), LONGEST_VALUE)
+            return printable(str(value), MAX_VALUE)
 
 
 def field_name(loc: Sequence[str | int]) -> str:
@@ -170,7 +170,7 @@ def field_name(loc: Sequence[str | int]) -> str:
             name += f"[{part}]"
         else:
             bare = re.fullmatch(r"[A-Za-z0-9_-]{1,60}", part)
-            key = part if bare else f'"{printable(part, LONGEST_VALUE)}"'
+            key = part if bare else f'"{printable(part, MAX_VALUE)}"'
             name += f".{key}" if name else key
     return printable(name)
 
@@ -183,9 +183,9 @@ def nearest(name: str, legal: Collection[str]) -> str:
     >>> nearest("bandwith", ["latency", "bandwidth"]), nearest("time", ["execution_time"])
     ('bandwidth', 'execution_time')
     """
-    if len(name) > LONGEST_VALUE:
+    if len(name) > MAX_VALUE:
         return ""
-    folded = {word.casefold(): word for word in legal if len(word) <= LONGEST_VALUE}
+    folded = {word.casefold(): word for word in legal if len(word) <= MAX_VALUE}
     close = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.6)
     if close:
         return folded[close[0]]

@@ -36,18 +36,31 @@ class Constraints(StrictTable):
     "site attic is not among the user's sites"
     """
 
-    hosts: tuple[Name, ...] = Field((), description="Hosts that may be used; empty: all.")
-    sites: tuple[Name, ...] = Field((), description="Sites that may be used; empty: all.")
-    exclude: tuple[Name, ...] = Field((), description="Hosts or sites never to be used.")
+    hosts: tuple[Name, ...] = Field(
+        (), description="Hosts that may be used; empty: all.", examples=[["ada", "bob"]]
+    )
+    sites: tuple[Name, ...] = Field(
+        (), description="Sites that may be used; empty: all.", examples=[["lab"]]
+    )
+    exclude: tuple[Name, ...] = Field(
+        (), description="Hosts or sites never to be used.", examples=[["eve"]]
+    )
     no_access: tuple[Name, ...] = Field(
-        (), description="Hosts or sites the user may not log into."
+        (), description="Hosts or sites the user may not log into.", examples=[["attic"]]
     )
     memory: Bytes | None = Field(
-        None, description='Most bytes the application may take on one host, such as "2 GiB".'
+        None,
+        description="Maximum memory of the application on one host.",
+        examples=["2 GiB"],
+        json_schema_extra={"unit": "bytes"},
     )
     minimum_hosts: Count = Field(1, description="Fewest hosts of a schedule.")
-    maximum_hosts: Count | None = Field(None, description="Most hosts of a schedule.")
-    maximum_sites: Count | None = Field(None, description="Most sites of a schedule.")
+    maximum_hosts: Count | None = Field(
+        None, description="Most hosts of a schedule.", examples=[8]
+    )
+    maximum_sites: Count | None = Field(
+        None, description="Most sites of a schedule.", examples=[2]
+    )
     maximum_distance: AtLeastZero | None = Field(
         None,
         description="Largest logical distance of the locus, one of the hosts, from the others, in the "
@@ -55,10 +68,15 @@ class Constraints(StrictTable):
     )
     deadline: Positive | None = Field(
         None,
-        description="Longest execution time, in seconds; waiting and starting are not counted.",
+        description="Maximum execution time; waiting and starting are not counted.",
+        examples=[600],
+        json_schema_extra={"unit": "s"},
     )
     maximum_cost: AtLeastZero | None = Field(
-        None, description="Highest cost of an execution, in the currency of cost_per_second."
+        None,
+        description="Highest cost of an execution, in the currency of cost_per_second.",
+        examples=[2.5],
+        json_schema_extra={"unit": "currency"},
     )
 
     def refusal(self, host: str, site: str) -> str | None:
@@ -95,11 +113,12 @@ class Objective(StrictTable):
         "own metric of an estimate as module:name or file.py:name.",
     )
     better: Literal["lower", "higher"] | None = Field(
-        None, description="Which way the user's own metric is better; only with one."
+        None, description="Whether a lower or a higher value of the user's own metric is better."
     )
     reference: Name | None = Field(
         None,
         description="Host that speedup is measured against; the best single one if not given.",
+        examples=["ada"],
     )
 
     @property
@@ -108,7 +127,7 @@ class Objective(StrictTable):
         return self.measure not in MEASURES
 
     @model_validator(mode="after")
-    def _known_or_own(self) -> Objective:
+    def _check_objective(self) -> Objective:
         place, _, name = self.measure.rpartition(":")
         if self.is_own and not (place and name.isidentifier()):
             known = ", ".join(f"'{each}'" for each in MEASURES)
@@ -134,33 +153,51 @@ class Objective(StrictTable):
 class Preferences(StrictTable):
     """What to attempt, where the objective leaves a choice."""
 
-    prefer: tuple[Name, ...] = Field((), description="Hosts or sites the user likes better.")
-    avoid: tuple[Name, ...] = Field((), description="Hosts or sites the user likes less.")
+    prefer: tuple[Name, ...] = Field(
+        (), description="Hosts or sites the user likes better.", examples=[["lab"]]
+    )
+    avoid: tuple[Name, ...] = Field(
+        (), description="Hosts or sites the user likes less.", examples=[["attic"]]
+    )
     prefer_within: AtLeastZero = Field(
         0.05,
         description="A preferred set is taken if its measure is within this fraction of the best.",
+        json_schema_extra={"unit": "fraction"},
     )
-    blueprint: Choice | None = Field(None, description="Blueprint: a name, or file.py:function.")
-    planner: Choice | None = Field(None, description="Planner: a name, or module:name.")
+    blueprint: Choice | None = Field(
+        None,
+        description="Blueprint: a name, or file.py:function.",
+        examples=["minimum_execution_time"],
+    )
+    planner: Choice | None = Field(
+        None, description="Planner: a name, or module:name.", examples=["time_balancing"]
+    )
     distance: Choice | None = Field(
-        None, description="Notion of distance: a name, or module:name."
+        None, description="Notion of distance: a name, or module:name.", examples=["communication"]
     )
-    model: Choice | None = Field(None, description="Model, in place of the template's.")
+    model: Choice | None = Field(
+        None, description="Model, in place of the template's.", examples=["strip"]
+    )
     risk: AtLeastZero = Field(
-        0.0, description="Forecast errors that are added to each forecast; 0: plan on forecasts."
+        0.0,
+        description="Forecast errors that are added to each forecast; 0: plan on forecasts.",
+        json_schema_extra={"unit": "forecast errors"},
     )
     frame: Positive | None = Field(
         None,
         description="Seconds ahead that forecasts are for; the execution time when not given.",
+        examples=[60],
+        json_schema_extra={"unit": "s"},
     )
 
     partitions: Partitions | None = Field(
         None,
         description="How the data is cut: tight, redundant[:FACTOR] or sparse[:SPARE]; else as the program does.",
+        examples=["tight"],
     )
 
     @model_validator(mode="after")
-    def _of_one_mind(self) -> Preferences:
+    def _prefer_avoid_disjoint(self) -> Preferences:
         both = [(i, name) for i, name in enumerate(self.avoid) if name in self.prefer]
         refuse(
             Fault(("avoid", i), f"'{name}' is in prefer too", code="field-conflict")
@@ -180,9 +217,11 @@ class UserSpecifications(StrictTable):
     """
 
     constraints: Constraints = Field(
-        Constraints.model_construct(), description="What a schedule must keep to."
+        Constraints.model_construct(), description="Limits of a schedule."
     )
     objective: Objective = Field(
-        Objective.model_construct(), description="What makes a schedule better."
+        Objective.model_construct(), description="Measure by which schedules are compared."
     )
-    preferences: Preferences = Field(Preferences.model_construct(), description="What to attempt.")
+    preferences: Preferences = Field(
+        Preferences.model_construct(), description="Wishes of the user, within the limits."
+    )

@@ -15,12 +15,13 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from hat.application import Application, Evaluator, bound_parameters
-from hat.document import Fault, refuse
+from hat.document import Document, Fault, refuse
 from hat.expression import FUNCTIONS, Expression
 from hat.fields import Line, Name, StrictTable, Text, Word
 from hat.modules import (
     PLACEHOLDER,
     Data,
+    ExpectedResult,
     Implementation,
     Interface,
     Parameter,
@@ -29,6 +30,7 @@ from hat.modules import (
     Task,
     Value,
     command,
+    nested_launcher,
 )
 from hat.problem import DocumentError, Loc, Problem, nearest, shown
 
@@ -79,13 +81,18 @@ class ApplicationTemplate(StrictTable):
     816000.0
     """
 
-    name: Name = Field(description="Name of the application.")
-    version: Line = Field("", description="Its version.")
-    description: Text = Field("", description="What it computes.")
+    name: Name = Field(description="Name of the application.", examples=["heat"])
+    version: Line = Field("", description="Its version.", examples=["1"])
+    description: Text = Field(
+        "",
+        description="Purpose of the application.",
+        examples=["Jacobi sweeps over a square grid."],
+    )
     program: Program | None = Field(
         None,
         description="Command that starts it, as a list; paths from the template's folder. "
         "May be left out if every implementation has its own.",
+        examples=[["{python}", "program.py"]],
     )
     malleable: bool = Field(
         False,
@@ -95,22 +102,36 @@ class ApplicationTemplate(StrictTable):
         False,
         description="Whether it cuts its data into as many partitions as the user wants.",
     )
+    expected_result: ExpectedResult | None = Field(
+        None,
+        title="Expected Result",
+        description="Function with which a verification compares the result.",
+    )
     parameters: dict[Word, Parameter] = Field(
-        PARAMETERS, description="What a user may set, with defaults and ranges."
+        PARAMETERS,
+        description="Parameters that a user may set, with defaults and ranges.",
+        json_schema_extra={"entry": "parameter"},
     )
     structure: Structure = Field(
         Structure.model_construct(), description="The grid and how often it is worked on."
     )
-    data: tuple[Data, ...] = Field(DATA, min_length=1, description="Data structures.")
+    data: tuple[Data, ...] = Field(
+        DATA,
+        min_length=1,
+        description="Data structures.",
+        json_schema_extra={"entry": "data array"},
+    )
     tasks: tuple[Task, ...] = Field(TASKS, alias="task", min_length=1, description="Tasks.")
     implementations: tuple[Implementation, ...] = Field(
         IMPLEMENTATIONS, alias="implementation", min_length=1, description="Ways to run the tasks."
     )
     interfaces: tuple[Interface, ...] = Field(
-        INTERFACES, alias="interface", description="What moves between hosts."
+        INTERFACES, alias="interface", description="Data that moves between hosts."
     )
     active_set: dict[Name, Name] = Field(
-        {}, description="Implementation to run on a host, for hosts where you want to choose."
+        {},
+        description="Implementation to run on a host, for hosts where you want to choose.",
+        json_schema_extra={"entry": "host"},
     )
 
     @property
@@ -157,7 +178,11 @@ class ApplicationTemplate(StrictTable):
                 yield Assumption(field_, "the host list's, or a calibration")
 
     def bind(
-        self, parameters: Mapping[str, Value] | None = None, *, source: str = "--set"
+        self,
+        parameters: Mapping[str, Value] | None = None,
+        *,
+        source: str = "--set",
+        document: Document | None = None,
     ) -> Application:
         """Return the application at `parameters`, numbers or the text of numbers.
 
@@ -165,7 +190,8 @@ class ApplicationTemplate(StrictTable):
         ------
         DocumentError
             With every parameter that is unknown, missing or out of range, and every size that has
-            no value; `source` is what the problems call the place the parameters came from.
+            no value; `source` is what the problems call the place the parameters came from. A size
+            that has no value at the defaults either is a problem of `document`, this template's.
 
         Examples
         --------
@@ -210,8 +236,19 @@ class ApplicationTemplate(StrictTable):
             messages=sum(one.messages for one in self.interfaces),
         )
         if problems:
-            raise DocumentError(problems)
+            own = document is not None and self._fails_at_defaults(parameters)
+            raise DocumentError(document.located(problems) if document and own else problems)
         return application
+
+    def _fails_at_defaults(self, parameters: Mapping[str, Value] | None) -> bool:
+        """Return whether sizes have no value whatever `parameters` say."""
+        if not parameters:
+            return True
+        try:
+            self.bind()
+        except DocumentError:
+            return True
+        return False
 
     def implementation(self, name: str) -> Implementation:
         """Return the implementation of that name; KeyError if there is none."""
@@ -242,6 +279,7 @@ class ApplicationTemplate(StrictTable):
         refuse(
             [
                 *self._unusable(),
+                *self._launchers(),
                 *self._threads(),
                 *self._unknown_names(),
                 *self._unknown_parameters(),
@@ -274,6 +312,13 @@ class ApplicationTemplate(StrictTable):
             if one.rectangles and one.sweeps > 1:
                 why = f"needs sweeps = 1 (is {one.sweeps}): rows of several sweeps go to strips alone"
                 yield Fault(("implementation", i, "rectangles"), why, code="field-conflict")
+
+    def _launchers(self) -> Iterator[Fault]:
+        for loc, program in self._programs():
+            if nested := nested_launcher(program):
+                index, name = nested
+                why = f"the agent starts the ranks: leave {name} out"
+                yield Fault((*loc, index), why, code="launcher-nested")
 
     def _threads(self) -> Iterator[Fault]:
         """Yield what is said of implementations by threads that cannot be."""
@@ -326,12 +371,16 @@ class ApplicationTemplate(StrictTable):
             yield from _unknown(
                 ("data", i, "when"), filter(None, [entry.when]), legal, code="parameter-unknown"
             )
-        programs: list[tuple[Loc, Program | None]] = [(("program",), self.program)]
-        for i, one in enumerate(self.implementations):
-            programs.append((("implementation", i, "program"), one.program))
-        for loc, program in programs:
-            names = PLACEHOLDER.findall(" ".join(program or ()))
+        for loc, program in self._programs():
+            names = PLACEHOLDER.findall(" ".join(program))
             yield from _unknown(loc, names, ["python", *legal], code="parameter-unknown")
+
+    def _programs(self) -> Iterator[tuple[Loc, Program]]:
+        if self.program:
+            yield ("program",), self.program
+        for i, one in enumerate(self.implementations):
+            if one.program:
+                yield ("implementation", i, "program"), one.program
 
     def _expressions(self) -> Iterator[tuple[Loc, Expression]]:
         yield ("structure", "rows"), self.rows

@@ -16,7 +16,7 @@ from hat.problem import DocumentError, Problem, field_name, printable, shown
 
 DEEPEST = 64
 """Parts of a key that are read; `tomllib` takes quadratic time for a key of very many."""
-MOST_DIGITS = 4300
+MAX_DIGITS = 4300
 """Digits of a number that are read: Python converts no more, and `tomllib` takes a hundred bytes for each."""
 
 POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -25,7 +25,7 @@ SET_TWICE = ("Cannot overwrite", "Cannot declare", "Cannot mutate", "Duplicate",
 """How the messages of `tomllib` begin that mean one key has two values."""
 
 PART = r"""(?: [A-Za-z0-9_-]++ | "(?:[^"\\\n]++|\\.)*+" | '[^'\n]*+' ) [ \t]*+ \. [ \t]*+"""
-LONG_NUMBER = re.compile(f"[0-9A-Fa-f_]{{{MOST_DIGITS + 1}}}")
+LONG_NUMBER = re.compile(f"[0-9A-Fa-f_]{{{MAX_DIGITS + 1}}}")
 BOMB = re.compile(
     rf"(?P<deep> (?: {PART} ){{{DEEPEST}}} ) | (?P<long> {LONG_NUMBER.pattern} )"
     r"""
@@ -69,7 +69,7 @@ def table_of(text: str, source: str) -> dict[str, Any]:
             if match["deep"]:
                 _refuse(source, line, f"a key of more than {DEEPEST} parts")
             if match["long"]:
-                _refuse(source, line, f"a number of more than {MOST_DIGITS} digits")
+                _refuse(source, line, f"a number of more than {MAX_DIGITS} digits")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -1,4 +1,4 @@
-"""The Network Weather Service: what each host and each link will give next.
+"""The Network Weather Service: forecasts of hosts and links.
 
 A library that imports nothing of `apples`. In reading order:
 
@@ -7,7 +7,7 @@ A library that imports nothing of `apples`. In reading order:
 2. `nws.sensor`, the contract, and `nws.sensors`: CPU, memory, disk, latency, bandwidth, replayed
    series, hosts that Prometheus watches.
 3. `nws.forecaster`, the contract, and `nws.forecasters`: the predictors one number at a time, the
-   choice among them, the profiles that combine them, and the scoring of a forecaster against what
+   choice among them, the profiles that combine them, and the scoring of a forecaster against the values that
    came. `nws.engine` computes the default profile.
    `nws.forecast`: a number with its error and interval. `nws.backtesting`: how good the forecasts
    would have been on a recorded series.
@@ -47,7 +47,7 @@ _MOVED = ("picture",)
 
 
 def __getattr__(name: str) -> object:
-    """Return what `name` of the front door stands for, loading its module on first use."""
+    """Return the object `name` of the front door, loading its module on first use."""
     if name in _MOVED:
         (found,) = import_module("importlib.metadata").entry_points(group="nws_moved", name=name)
         text = f"nws.{name} moved: write `from {found.module} import {name}`"

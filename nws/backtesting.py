@@ -1,13 +1,7 @@
 """Backtests: how good the forecasts of each predictor would have been on a recorded series."""
 
-import csv
-import math
-import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +9,8 @@ from numpy.typing import NDArray
 
 from nws.engine import layout as at
 from nws.engine.multi_horizon import Engine, MultiHorizonForecaster
-from nws.errors import InputError
 from nws.forecasters.profiles import classic
-from nws.forecasters.scored import SamplingGrid
-from nws.measurement import checked_value
+from nws.recordings import Recording
 
 SCHEMA: Final = "nws.backtest/1"
 UNSCORED: Final = 64
@@ -34,7 +26,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BacktestTrace:
-    """What was forecast before every sample of a series; row t was made from the samples before t.
+    """The forecasts before every sample of a series; row t was made from the samples before t.
 
     Attributes
     ----------
@@ -51,7 +43,7 @@ class BacktestTrace:
     classic
         (T + 1, 2): the classic profile's, for the criteria absolute and squared.
     horizons
-        The numbers of samples whose mean was forecast.
+        The horizons: numbers of samples in the means.
     """
 
     values: Numbers
@@ -80,11 +72,11 @@ def trace(values: NDArray[Any], engine: Engine = "numpy") -> BacktestTrace:
     methods = ["nothing yet"] * (size + 1)
     forecaster, started = MultiHorizonForecaster(engine=engine), False
     for row, value in enumerate(samples.tolist(), start=1):
-        if value == value:  # noqa: PLR0124 - NaN is what differs from itself
+        if value == value:  # noqa: PLR0124 - only NaN differs from itself
             forecaster.update(value)
             started = True
         elif started:
-            forecaster.miss()
+            forecaster.skip()
         if started:
             now = forecaster.all_outlooks(INTERVAL_LEVEL)
             absolute[row], squared[row], lower[row], upper[row], experts[row] = now
@@ -95,12 +87,12 @@ def trace(values: NDArray[Any], engine: Engine = "numpy") -> BacktestTrace:
 
 
 def _classic(samples: Numbers) -> Numbers:
-    """Return the classic profile's forecasts for both criteria; what is missing it skips."""
+    """Return the classic profile's forecasts for both criteria; it ignores missing samples."""
     made = np.full((len(samples) + 1, 2), np.nan)
     choices = [classic("absolute"), classic("squared")]
     for row, value in enumerate(samples.tolist(), start=1):
         made[row] = made[row - 1]
-        if value == value:  # noqa: PLR0124 - NaN is what differs from itself
+        if value == value:  # noqa: PLR0124 - only NaN differs from itself
             for column, choice in enumerate(choices):
                 choice.update(value)
                 made[row, column] = choice.forecast()
@@ -113,7 +105,7 @@ def backtest(name: str, values: NDArray[Any], engine: Engine = "numpy") -> dict[
 
 
 def report(name: str, run: BacktestTrace) -> dict[str, Any]:
-    """Return the report on a trace. Numbers that there is nothing to take from are None."""
+    """Return the report on a trace. Figures without samples are None."""
     predictors = {
         expert: _errors(run.experts[:, column], run.experts[:, column], run.values)
         for column, expert in enumerate(at.EXPERTS)
@@ -180,142 +172,15 @@ def _horizon(run: BacktestTrace, horizon: int) -> dict[str, float | None]:
     }
 
 
-def document(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def document(
+    reports: Sequence[Mapping[str, Any]], recording: Recording | None = None
+) -> dict[str, Any]:
     """Return the whole document of ``nws backtest --json``."""
-    return {"schema": SCHEMA, "series": list(reports)}
-
-
-MOST_SAMPLES: Final = 50_000_000
-
-
-def read_recording(path: Path) -> dict[str, Numbers]:
-    """Return the series of a file by name: of ``.npz`` its arrays, else of a CSV the one series.
-
-    A CSV has lines ``timestamp,value``, times in seconds since the epoch or ISO 8601, ascending; a
-    heading and lines that start with ``#`` are passed over. What is missing from a regular series
-    is NaN in the result.
-
-    Raises
-    ------
-    ValueError
-        Permanent: it cannot be read so; the message names the line or the array.
-    OSError
-        The file cannot be opened.
-    """
-    if path.suffix == ".npz":
-        return _read_arrays(path)
-    return {path.stem: _read_lines(path)}
-
-
-def _read_arrays(path: Path) -> dict[str, Numbers]:
-    with path.open("rb") as file:
-        if not zipfile.is_zipfile(file):
-            raise _invalid(path, "not an npz file")
-    found = {}
-    with np.load(path, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            try:
-                array = arrays[name]
-            except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-                raise _invalid(
-                    path, f"{name}: not an array of numbers: {error}", field=name
-                ) from error
-            found[name] = _series(array, path, name)
-    if not found:
-        raise _invalid(path, "must contain an array", code="file-empty")
-    return found
-
-
-def _invalid(path: Path, why: str, *, code: str = "file-invalid", **fields: object) -> InputError:
-    return InputError(f"{path}: {why}", code=code, file=str(path), **fields)
-
-
-def _series(array: NDArray[Any], path: Path, name: str) -> Numbers:
-    if array.ndim != 1 or array.dtype.kind not in "fiu":
-        raise _invalid(
-            path,
-            f"{name}: must be one row of numbers (is {array.dtype} {array.shape})",
-            field=name,
-        )
-    if not len(array):
-        raise _invalid(path, f"{name}: is empty", code="file-empty", field=name)
-    if len(array) > MOST_SAMPLES:
-        raise _invalid(
-            path,
-            f"{name}: must have at most {MOST_SAMPLES} samples (has {len(array)})",
-            code="too-many-samples",
-            field=name,
-            value=len(array),
-            bound=MOST_SAMPLES,
-        )
-    values = array.astype(np.float64)
-    known = values[~np.isnan(values)]
-    if (np.abs(known) > 1e300).any():
-        raise _invalid(path, f"{name}: a value is infinite or larger than 1e300", field=name)
-    return values
-
-
-def _read_lines(path: Path) -> Numbers:
-    values: list[float] = []
-    grid, before = SamplingGrid(), -math.inf
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
-        try:
-            for row in rows:
-                if not row or row[0].startswith("#") or (not values and _is_heading(row)):
-                    continue
-                time, value = _sample(row, path, rows.line_num)
-                if not time > before:
-                    raise InputError(
-                        f"{path}:{rows.line_num}: the time is not later than that of the line before",
-                        code="file-invalid",
-                        file=str(path),
-                        line=rows.line_num,
-                        field="timestamp",
-                    )
-                if values:
-                    values += [math.nan] * grid.missing(time - before)
-                    grid.update(time - before)
-                values.append(value)
-                before = time
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(
-                f"{path}:{rows.line_num}: {error}",
-                code="file-invalid",
-                file=str(path),
-                line=rows.line_num,
-            ) from error
-    if not values:
-        raise _invalid(path, "must contain lines of 'timestamp,value'", code="file-empty")
-    return np.array(values)
-
-
-def _is_heading(row: list[str]) -> bool:
-    try:
-        float(row[-1])
-    except ValueError:
-        return True
-    return False
-
-
-def _sample(row: list[str], path: Path, line: int) -> tuple[float, float]:
-    try:
-        time, value = row
-        return _seconds(time), checked_value(float(value))
-    except ValueError as error:
-        given = ",".join(row)
-        raise InputError(
-            f"{path}:{line}: must be 'timestamp,value' (is {given!r:.80})",
-            code="file-invalid",
-            file=str(path),
-            line=line,
-            value=given[:80],
-        ) from error
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    return checked_value(seconds)
+    read = Recording() if recording is None else recording
+    return {
+        "schema": SCHEMA,
+        "series": list(reports),
+        "left_out": read.left_out,
+        "left_out_reasons": read.reasons,
+        "notes": read.notes,
+    }

@@ -36,20 +36,20 @@ def check_a_restored_forecaster_goes_on_alike(make: Callable[[], Forecaster]) ->
         for step, value in enumerate(LONG_WALK[:stop]):
             one.update(value)
             if step % 17 == 16:
-                one.miss()
+                one.skip()
         other.restore(json.loads(json.dumps(one.state(), allow_nan=False)))
         for step, value in enumerate(LONG_WALK[stop:]):
             one.update(value)
             other.update(value)
             if step % 19 == 18:
-                one.miss()
-                other.miss()
+                one.skip()
+                other.skip()
             _require(one.forecast() == other.forecast(), f"another forecast after {stop}, {step}")
             _require(one.method == other.method, f"another method after {stop}, {step}")
 
 
 def check_saving_changes_nothing(make: Callable[[], Forecaster]) -> None:
-    """Check that one whose state is taken after every value forecasts as one that never was."""
+    """Check that forecasts are the same with and without taking the state after every value."""
     saved, left_alone = make(), make()
     for value in LONG_WALK[:150]:
         saved.update(value)
@@ -68,19 +68,19 @@ def check_what_is_no_state_is_refused(make: Callable[[], Forecaster]) -> None:
         raise AssertionError(f"{nonsense!r} was taken for a state")
 
 
-def check_missing_a_value_keeps_it_safe(make: Callable[[], Forecaster]) -> None:
-    """Check that missing values leave the forecast finite, and without a value there is none."""
+def check_skipping_a_value_keeps_it_safe(make: Callable[[], Forecaster]) -> None:
+    """Check that skipped values leave the forecast finite, and give none before the first value."""
     forecaster = make()
-    forecaster.miss()
+    forecaster.skip()
     try:
         forecaster.forecast()
     except LookupError:
         pass
     else:
-        raise AssertionError("a forecast of nothing but missing values")
+        raise AssertionError("a forecast from skipped values alone")
     for value in LONG_WALK[:100]:
         forecaster.update(value)
-        forecaster.miss()
+        forecaster.skip()
         _require(math.isfinite(forecaster.forecast()), f"{forecaster.forecast()} is forecast")
 
 
@@ -117,13 +117,15 @@ def check_an_interval_is_in_order_and_wider_at_a_higher_level(
     """Check the ends, the level that is named, and that a wider one is not narrower."""
     forecaster = _fed(make())
     for samples in (1, 12, 60):
-        narrow, wide = (forecaster.outlook(samples, level).interval for level in (0.5, 0.95))
-        for interval in (narrow, wide):
-            _require(interval.lower <= interval.upper, f"{interval} is upside down")
-            _require(0 <= (interval.coverage or 0) <= 1, f"{interval} covers more than all")
-        _require(
-            narrow.upper - narrow.lower <= wide.upper - wide.lower, "a higher level is narrower"
-        )
+        intervals = [forecaster.outlook(samples, level).interval for level in (0.5, 0.95)]
+        widths = []
+        for interval in intervals:
+            if interval is None:
+                raise AssertionError(f"no interval for {samples} samples")
+            _require(interval.lower <= interval.upper, f"{interval}: lower end above upper end")
+            _require(0 <= (interval.coverage or 0) <= 1, f"{interval}: coverage above 1")
+            widths.append(interval.upper - interval.lower)
+        _require(widths[0] <= widths[1], f"{samples} samples: narrower interval at a higher level")
 
 
 def check_a_frame_that_is_none_is_refused(make: Callable[[], FrameForecaster]) -> None:
@@ -154,7 +156,7 @@ STATE_CHECKS: Final = (
     check_a_restored_forecaster_goes_on_alike,
     check_saving_changes_nothing,
     check_what_is_no_state_is_refused,
-    check_missing_a_value_keeps_it_safe,
+    check_skipping_a_value_keeps_it_safe,
 )
 FRAME_CHECKS: Final = (
     check_the_nearest_horizon_is_named,
@@ -192,7 +194,7 @@ def check_there_is_no_forecast_before_a_value(make: MakeForecaster) -> None:
 
 
 def check_asking_changes_nothing(make: MakeForecaster) -> None:
-    """Check that one asked after every value forecasts as one that never was."""
+    """Check that forecasts are the same with and without a question after every value."""
     asked, left_alone = make(), make()
     for value in WALK:
         asked.update(value)
@@ -295,7 +297,7 @@ def check_time_goes_forward(make: MakeSensor) -> None:
 
 
 def check_what_was_stored_can_be_fetched(make: MakeMemory) -> None:
-    """Check that a new measurement says True, is fetched as it was, its series listed."""
+    """Check that storing a new measurement returns True, and that its series is listed and fetched."""
     memory = make()
     measurement = Measurement(ADA, 1.0, 0.5)
     _require(memory.store(measurement) is True, "a new measurement was not new")
@@ -304,7 +306,7 @@ def check_what_was_stored_can_be_fetched(make: MakeMemory) -> None:
 
 
 def check_storing_again_changes_nothing(make: MakeMemory) -> None:
-    """Check that the first value of a time stays; storing the same or another says False."""
+    """Check that the first value of a time stays; storing the same or another returns False."""
     memory = make()
     memory.store(Measurement(ADA, 1.0, 0.5))
     _require(memory.store(Measurement(ADA, 1.0, 0.5)) is False, "the same was new twice")
@@ -313,7 +315,7 @@ def check_storing_again_changes_nothing(make: MakeMemory) -> None:
 
 
 def check_fetching_is_in_the_order_of_time(make: MakeMemory) -> None:
-    """Check that what comes in any order is fetched oldest first, and series do not mix."""
+    """Check that measurements stored in any order are fetched oldest first, and series do not mix."""
     memory = make()
     for time in (3.0, 1.0, 4.0, 2.0):
         memory.store(Measurement(ADA, time, time / 10))
@@ -344,7 +346,7 @@ def check_fetching_can_be_limited(make: MakeMemory) -> None:
 
 
 def check_a_memory_refuses_nonsense(make: MakeMemory) -> None:
-    """Check that what is no measurement, far in the future or before 1970 is refused with a reason."""
+    """Check that invalid measurements, and times far in the future or before 1970, are refused with a reason."""
     memory = make()
     nonsense = [Measurement(ADA, 1.0, value) for value in NOT_MEASURABLE]
     nonsense += [Measurement(ADA, time, 0.5) for time in (*NOT_MEASURABLE, 1e18, -1.0, -1e300)]

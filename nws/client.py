@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -14,24 +15,13 @@ from nws.measurement import Measurement, batch
 from nws.weather import Weather
 
 DEADLINE: Final = 10.0
-MOST_AT_ONCE: Final = 5000
-MOST_FORECASTS: Final = 2000
+MAX_AT_ONCE: Final = 5000
+MAX_FORECASTS: Final = 2000
 # Of unpacked text: a small packed answer must not fill the memory of a client.
-LONGEST_ANSWER: Final = 1 << 26
+MAX_ANSWER: Final = 1 << 26
 """Bytes that are taken of one answer, unpacked; a stream of events has no end and no bound."""
 
 Document = dict[str, Any]
-
-
-STATUS_CODES: Final[Mapping[int, str]] = {
-    401: "token-invalid",
-    403: "scope-missing",
-    404: "route-unknown",
-    422: "request-invalid",
-    429: "too-many-requests",
-    507: "disk-full",
-}
-"""The codes of answers without one, which a service of an earlier version sends."""
 
 
 class ServiceError(CodedError):
@@ -90,7 +80,7 @@ class Client:
         *,
         certificate: Path | None = None,
         deadline: float = DEADLINE,
-        max_answer: int = LONGEST_ANSWER,
+        max_answer: int = MAX_ANSWER,
     ) -> None:
         self._max_answer = max_answer
         self.url = url.rstrip("/")
@@ -104,14 +94,14 @@ class Client:
     def store(self, measurements: Iterable[Measurement]) -> Document:
         """Store measurements and return {stored, duplicates, refused, refused_total, late, ahead}.
 
-        All but the refused ones are on the service's disk then. After an error it is safe to send
+        All measurements but the refused are on the service's disk then. After an error it is safe to send
         them again.
         """
         sent = list(measurements)
         counts = ("stored", "duplicates", "refused_total", "late", "ahead")
         total: Document = {"refused": [], **dict.fromkeys(counts, 0)}
-        for start in range(0, len(sent), MOST_AT_ONCE):
-            piece = batch(sent[start : start + MOST_AT_ONCE])
+        for start in range(0, len(sent), MAX_AT_ONCE):
+            piece = batch(sent[start : start + MAX_AT_ONCE])
             receipt = self._ask("POST", "/v1/measurements", ("stored", "refused"), body=piece)
             for refused in receipt["refused"]:
                 refused["index"] += start
@@ -122,20 +112,20 @@ class Client:
         """Return the forecasts of `series`, 2,000 at one instant; ``over``, ``level``, ``criterion``."""
         asked = {key: value for key, value in question.items() if value is not None}
         found: list[Document] = []
-        for start in range(0, len(series), MOST_FORECASTS):
-            piece = list(series[start : start + MOST_FORECASTS])
+        for start in range(0, len(series), MAX_FORECASTS):
+            piece = list(series[start : start + MAX_FORECASTS])
             body = {"series": piece, **asked}
             found += self._ask("POST", "/v1/forecasts", ("forecasts",), body=body)["forecasts"]
         return found
 
     def league(self, series: str, **question: Any) -> Document:
-        """Return how wrong each predictor of a series has been, and which answers; ``over``, ``criterion``."""
+        """Return the errors of a series' predictors, and the method of its forecasts; ``over``, ``criterion``."""
         return self._ask(
             "GET", "/v1/league", ("predictors", "method"), {"series": series, **question}
         )
 
     def time(self) -> float:
-        """Return what the service's clock says."""
+        """Return the time of the service's clock."""
         return float(self._ask("POST", "/v1/forecasts", ("asof",), body={"series": []})["asof"])
 
     def weather(self, over: float | None = None, level: float | None = None) -> Weather:
@@ -156,12 +146,12 @@ class Client:
         return self._ask("GET", "/v1/range", ("times", "values"), query)
 
     def series(self, match: str = "*", limit: int = 1000) -> Document:
-        """Return {total, series}: which there are and what is kept of each."""
+        """Return {total, series}: the matching series and their stored measurements."""
         query = {"match": match, "limit": limit}
         return self._ask("GET", "/v1/series", ("total", "series"), query)
 
     def status(self) -> Document:
-        """Return how the service is."""
+        """Return the health of the service."""
         return self._ask("GET", "/v1/status", ("status", "version", "backlog", "problems"))
 
     def register(self, name: str, **registration: Any) -> Document:
@@ -173,28 +163,29 @@ class Client:
         self._ask("DELETE", f"/v1/sensors/{name}", ())
 
     def sensors(self) -> list[Document]:
-        """Return everyone who is there."""
-        wanted = ("registrations",)
-        found: list[Document] = self._ask("GET", "/v1/sensors", wanted)["registrations"]
-        return found
+        """Return the registered processes."""
+        registrations: list[Document] = self._ask("GET", "/v1/sensors", ("registrations",))[
+            "registrations"
+        ]
+        return registrations
 
-    def cliques(self) -> list[str]:
-        """Return the names of the cliques."""
-        names: list[str] = self._ask("GET", "/v1/cliques", ("cliques",))["cliques"]
-        return names
+    def ask_turn(self, host: str) -> Document:
+        """Return a turn to probe the links of a host, or when to ask again; needs scope ``probe``."""
+        wanted = ("turn", "seconds", "peers", "retry_after")
+        return self._ask("POST", "/v1/turns", wanted, body={"host": host})
 
-    def clique(self, name: str) -> Document:
-        """Return a clique: its period and its members."""
-        return self._ask("GET", f"/v1/cliques/{name}", ("period", "members"))
+    def end_turn(self, turn: str, probed: Iterable[str] = ()) -> None:
+        """End a turn, with the names of the peers that were probed."""
+        self._ask("DELETE", f"/v1/turns/{turn}", ("ended",), {"probed": list(probed)})
 
     def probing_secret(self) -> str:
-        """Return what the endpoints of probing hosts ask of each other; needs scope ``probe``."""
+        """Return the secret of the link probes; needs scope ``probe``."""
         return str(self._ask("GET", "/v1/probing", ("secret",))["secret"])
 
     def events(self, match: str = "*") -> Iterator[Document]:
-        """Yield what is stored from now on, until the service ends it.
+        """Yield measurements as they are stored, until the service ends the stream.
 
-        The last may be ``{"lost": n}``: we were too slow, ask for the range.
+        The last may be ``{"lost": n}``: the reader was too slow, and `range` has the lost measurements.
         """
         answer, _ = self._send("GET", "/v1/events", {"match": match}, None, stream=True)
         with answer:
@@ -203,12 +194,7 @@ class Client:
                     if line.startswith(b"data: "):
                         yield json.loads(line[6:])
             except requests.RequestException as error:
-                raise ServiceError(
-                    f"{self.url}: {error}",
-                    transient=True,
-                    code="service-unreachable",
-                    url=self.url,
-                ) from error
+                raise self._unreachable(str(error)) from error
 
     def close(self) -> None:
         """Close the connection."""
@@ -228,19 +214,12 @@ class Client:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
     ) -> Document:
-        """Return the answer; ServiceError unless it has the wanted keys, as one of a weather service has."""
+        """Return the answer; ServiceError unless it has the wanted keys."""
         answer, content = self._send(method, path, query, body)
         with answer:
-            try:
-                document: Document = json.loads(content)
-            except (ValueError, RecursionError) as error:
-                raise ServiceError(
-                    f"{self.url}{path}: the answer is not JSON",
-                    transient=False,
-                    status=answer.status_code,
-                    code="answer-invalid",
-                    url=self.url,
-                ) from error
+            document: Document | None = None
+            with suppress(ValueError, RecursionError):
+                document = json.loads(content)
         if not (
             isinstance(document, dict)
             and document.keys() >= {*wanted}
@@ -254,6 +233,15 @@ class Client:
                 url=self.url,
             )
         return document
+
+    def _unreachable(self, reason: str, **fields: Any) -> ServiceError:
+        return ServiceError(
+            f"{self.url}: {reason}",
+            transient=True,
+            code="service-unreachable",
+            url=self.url,
+            **fields,
+        )
 
     def _coded(self, error: Exception) -> dict[str, Any]:
         """Return code and fields of a request that could not be sent, or of an answer that cannot be read."""
@@ -271,7 +259,7 @@ class Client:
         *,
         stream: bool = False,
     ) -> tuple[requests.Response, bytes]:
-        """Return an answer and what it says, which is nothing yet of one that is to be read piece by piece."""
+        """Return an answer and its content; no content of a stream."""
 
         def once() -> tuple[requests.Response, bytes]:
             answer = self._session.request(
@@ -290,8 +278,8 @@ class Client:
             try:
                 answer, content = once()
             except requests.ConnectionError as error:
-                # A connection that was kept open may have been closed meanwhile. All that is asked
-                # may be asked again, so it is, on a new one; what never answered is not.
+                # The service may have closed a connection that was kept open. Every request may be
+                # repeated, so it is sent again on a new connection; a refused connection is not.
                 if not (error.args and isinstance(error.args[0], ProtocolError)):
                     raise
                 answer, content = once()
@@ -301,14 +289,8 @@ class Client:
                 reason, transient=False, code="token-invalid"
             ) from None  # the error itself repeats the token
         except requests.Timeout as error:
-            reason = f"{self.url}{path}: no answer in {self._deadline:.0f} s"
-            raise ServiceError(
-                reason,
-                transient=True,
-                code="service-unreachable",
-                url=self.url,
-                seconds=self._deadline,
-            ) from error
+            reason = f"no answer in {self._deadline:.0f} s"
+            raise self._unreachable(reason, seconds=self._deadline) from error
         except requests.exceptions.SSLError as error:
             reason = tls_reason(error)
             cut = "EOF" in reason  # a service that ends, or one behind a proxy that starts again
@@ -316,12 +298,7 @@ class Client:
                 f"{self.url}: TLS: {reason}", transient=cut, code="tls-failed", url=self.url
             ) from error
         except requests.ConnectionError as error:
-            raise ServiceError(
-                f"{self.url} does not answer",
-                transient=True,
-                code="service-unreachable",
-                url=self.url,
-            ) from error
+            raise self._unreachable("no answer") from error
         except (requests.RequestException, OSError, ValueError) as error:
             raise ServiceError(
                 f"{self.url}: {error}", transient=False, **self._coded(error)
@@ -345,17 +322,17 @@ def _content(answer: requests.Response, most: int) -> bytes:
 
 
 def tls_reason(error: BaseException) -> str:
-    """Return why a TLS connection failed, and what would mend it."""
-    told, seen = error, set()
-    while id(told) not in seen:  # requests wraps urllib3's error, which wraps the one of ssl
-        seen.add(id(told))
-        deeper = getattr(told, "reason", None)
-        told = next((e for e in (deeper, *told.args) if isinstance(e, BaseException)), told)
-    reason = getattr(told, "verify_message", "") or getattr(told, "reason", "") or str(told)
+    """Return the reason of a failed TLS connection, and its remedy."""
+    cause, seen = error, set()
+    while id(cause) not in seen:  # requests wraps urllib3's error, which wraps the error of ssl
+        seen.add(id(cause))
+        deeper = getattr(cause, "reason", None)
+        cause = next((e for e in (deeper, *cause.args) if isinstance(e, BaseException)), cause)
+    reason = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or str(cause)
     hints = {
-        "self-signed": "; trust it by --certificate FILE or NWS_CERTIFICATE",
-        "self signed": "; trust it by --certificate FILE or NWS_CERTIFICATE",
-        "unable to get local issuer": "; give its authority by --certificate FILE or NWS_CERTIFICATE",
+        "self-signed": "; trust it by --ca FILE or NWS_CA",
+        "self signed": "; trust it by --ca FILE or NWS_CA",
+        "unable to get local issuer": "; give its authority by --ca FILE or NWS_CA",
         "WRONG_VERSION_NUMBER": "; the service speaks no TLS there: http:// ?",
     }
     return str(reason) + next((hint for sign, hint in hints.items() if sign in str(reason)), "")
@@ -363,7 +340,7 @@ def tls_reason(error: BaseException) -> str:
 
 KEBAB: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 ROWS: Final = frozenset({"forecasts", "series", "predictors"})
-"""The keys of an answer whose value is a list of objects."""
+"""Keys of an answer with a list of objects as value."""
 
 
 def _is_table(value: object) -> bool:
@@ -371,7 +348,7 @@ def _is_table(value: object) -> bool:
 
 
 def _refusal(answer: requests.Response, content: bytes, where: str) -> ServiceError:
-    code, fields = STATUS_CODES.get(answer.status_code, ServiceError.code), {}
+    code, fields = ServiceError.code, {}
     try:
         document = json.loads(content)
         reason, transient = str(document["reason"]), bool(document["transient"])

@@ -1,5 +1,6 @@
 """Forecasts: a number with its error, and an interval with the coverage it has reached."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -13,9 +14,9 @@ class Interval:
     lower, upper
         The ends, in the unit of the series, within its physical bounds.
     level
-        The share of values that such intervals are meant to hold, in (0, 1).
+        The share of values that such intervals are meant to contain, in (0, 1).
     coverage
-        The share that they have really held so far; ``None`` before there was one to count.
+        The share that they have contained so far; ``None`` before the first.
     """
 
     lower: float
@@ -26,39 +27,42 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A value to expect next, how wrong such values have been, and where it comes from.
+    """The value to expect of a series, the error of such values so far, and their predictor.
 
     Attributes
     ----------
     value
         The forecast, in the unit of its series.
     error
-        Mean absolute error, same unit, of all forecasts made for this series so far: the error of
-        the one who chooses, not of the predictor that happens to be best. ``None`` until a
-        forecast has met the value it was made for (so never a zero that means "unknown").
+        Mean absolute error, same unit, of the forecasts made for this series so far: the error of
+        the choice, not of the predictor that happens to be best. ``None`` until a forecast has met
+        the value it was made for (so never a zero that means "unknown").
     method
-        The name of the predictor the value comes from.
+        The predictor, or mixture of predictors, of the value.
     samples
-        How many measurements it is made of.
+        The number of measurements so far; 0 if the forecaster does not count them.
     time
-        When the last of them was taken, in seconds since the epoch.
+        Time of the last measurement, in seconds since the epoch; minus infinity from a forecaster, which has no
+        clock (see `nws.forecasters.scored.ScoredForecaster`).
     rmse
         Root mean squared error, same unit, of the forecasts made for the criterion ``squared``;
         ``None`` if not known.
     horizon
-        The value is the mean of this many samples to come: the one of the forecaster's horizons
-        that is nearest to what was asked. `error`, `rmse` and `interval` are of such means.
+        The value is the mean of this many samples to come: the forecaster's horizon nearest to the
+        question. `error`, `rmse` and `interval` are of such means.
     over
-        The same in seconds, the period of the series being known; else ``None``.
+        The same in seconds, if the period of the series is known; else ``None``.
     interval
-        Where the value will lie; ``None`` from a forecaster that gives none.
+        Where the mean will lie; ``None`` from a forecaster without intervals. It contains the forecast for the
+        squared error. The forecast for the absolute error, nearer to a median, may lie outside it if the series is
+        very skewed.
     """
 
     value: float
     error: float | None
     method: str
-    samples: int
-    time: float
+    samples: int = 0
+    time: float = -math.inf
     rmse: float | None = None
     horizon: int = 1
     over: float | None = None

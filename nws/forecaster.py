@@ -1,9 +1,8 @@
 """The contract of a forecaster: `update` and `forecast`, one number at a time.
 
-A forecaster may add `miss` and `state`/`restore`; one that looks further than the next value and
-says how sure it is keeps the contract of a `FrameForecaster`. `packed` and `unpacked` turn states
-into JSON and back, guided by what a fresh forecaster holds, so that a state never says which class
-to build.
+A forecaster may add `skip` and `state`/`restore`. Forecasts of means with intervals follow the contract of
+`FrameForecaster`. `packed` and `unpacked` convert states to JSON and back. The attributes of a fresh forecaster
+guide the conversion, so that a state never names a class to build.
 """
 
 import math
@@ -12,13 +11,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+from warnings import warn
 
 from nws.errors import CodedError, InputError
-from nws.forecast import Interval
+from nws.forecast import Forecast
 
 
 def packed(value: Any) -> Any:
-    """Return `value` as JSON can hold it; numbers come back the same, infinities included.
+    """Convert `value` to JSON types; numbers keep their bits, infinities included.
 
     Examples
     --------
@@ -35,12 +35,12 @@ def packed(value: Any) -> Any:
 
 
 def unpacked(present: Any, plain: Any, where: str) -> Any:
-    """Return what `plain` stands for in the place of `present`, what a fresh object holds there.
+    """Convert `plain` from JSON to the type of `present`, the value of a fresh object.
 
     Raises
     ------
     ValueError
-        Permanent: it is of another kind; the message says `where`.
+        Permanent: `plain` has another type; the message names `where`.
     """
     if hasattr(present, "restore"):
         present.restore(plain)
@@ -67,7 +67,7 @@ def _several(present: Any, plain: Any, where: str) -> Any:
 
 
 def _patterns(present: Any) -> Iterator[Any]:
-    """Yield what each entry looks like: the entries that there are, then the last one for ever."""
+    """Yield the pattern of each entry: the entries of `present`, then the last entry without end."""
     last: Any = 0.0
     for last in present:
         yield last
@@ -88,7 +88,7 @@ def _invalid(where: str, why: str) -> InputError:
 
 
 def checked_object(state: Any, names: tuple[str, ...], what: str) -> Mapping[str, Any]:
-    """Return `state` if it is an object with just these names; ValueError if not."""
+    """Return `state` if it is an object with exactly these names; ValueError if not."""
     if not isinstance(state, Mapping) or set(state) != set(names):
         raise InputError(
             f"not the state of {what}: must have {', '.join(names)}",
@@ -101,24 +101,34 @@ def checked_object(state: Any, names: tuple[str, ...], what: str) -> Mapping[str
 class Forecaster(ABC):
     """Forecasts the next value of one series from the values so far.
 
-    The values come in the order of their times; a forecaster knows no times, hosts or units.
+    The values arrive in the order of their times. A forecaster has no access to times, hosts or units.
 
-    * The forecast is a finite number, whatever measurable values came.
-    * Equal values in give an equal forecast out: no clock, no randomness.
-    * A series that has always been the same is forecast to stay so.
+    * The forecast is a finite number after any measurable values.
+    * Equal values give equal forecasts: no clock, no randomness.
+    * The forecast of a constant series is that constant.
     * The state is bounded: `update` costs the same after a million values as after a hundred.
 
-    ``nws.checks.FORECASTER_CHECKS`` holds these promises as functions that run; run them on
-    yours.
+    ``nws.checks.FORECASTER_CHECKS`` holds these promises as functions to run on your class.
 
-    Two things a forecaster may add. `miss`: a value that was due did not come. `state` and
-    `restore`: a fresh forecaster, made with the same arguments, that is given the state of another
-    forecasts the same from then on, bit for bit (``nws.checks.STATE_CHECKS``). For these it is
-    enough to name the attributes that change in `STATEFUL`.
+    A forecaster may add `skip`, for a value that is missing, and `state` with `restore`: after ``restore(state)``,
+    a fresh forecaster made with the same arguments gives the same forecasts as the first, bit for bit
+    (``nws.checks.STATE_CHECKS``). To have them, name the attributes that change in `STATEFUL`.
     """
 
     STATEFUL: ClassVar[tuple[str, ...]] = ()
-    """The attributes that make up the state; none: it cannot be saved, only fed again."""
+    """The attributes that make up the state. Empty: the state cannot be saved."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # `skip` was `miss` in apples 0.2: a class has both names of the method that is first in its MRO.
+        names = next(
+            found for each in cls.__mro__ if (found := vars(each).keys() & {"miss", "skip"})
+        )
+        if names == {"miss"}:
+            warn(f"{cls.__name__}.miss moved: name it `skip`", FutureWarning, stacklevel=3)
+            cls.skip = cls.miss  # type: ignore[method-assign]
+        elif names == {"skip"}:
+            cls.miss = cls.skip
 
     @abstractmethod
     def update(self, value: float) -> None:
@@ -128,22 +138,22 @@ class Forecaster(ABC):
         ------
         ValueError
             Permanent: the value is NaN, infinite or larger than 1e300 (see
-            ``nws.measurement.checked_value``). The state is as if it had never come.
+            ``nws.measurement.checked_value``). The state does not change.
         """
 
     @abstractmethod
     def forecast(self) -> float:
-        """Return the value to expect next. Asking changes nothing.
+        """Return the next value to expect; the state does not change.
 
         Raises
         ------
         LookupError
-            Transient: there has been no value yet.
+            Transient: no value yet.
         """
 
     @property
     def method(self) -> str:
-        """The name of the predictor behind `forecast`; one that chooses gives its choice."""
+        """The name of the predictor behind `forecast`; for a choice, the name of the chosen predictor."""
         return type(self).__name__
 
     def league(
@@ -151,7 +161,7 @@ class Forecaster(ABC):
         samples: float = 1.0,  # noqa: ARG002 - of those that forecast a frame
         criterion: "Criterion | None" = None,  # noqa: ARG002
     ) -> "LeagueTable | None":
-        """Return how wrong the predictors that it chooses from have been; None where it does not choose.
+        """Return the errors of the predictors that it chooses from; None if it does not choose.
 
         Parameters
         ----------
@@ -160,102 +170,74 @@ class Forecaster(ABC):
         """
         return None
 
-    def miss(self) -> None:  # noqa: B027 - what has no use for it need not say so
-        """Note that the value that was due now did not come; by default nothing is changed."""
+    def skip(self) -> None:  # noqa: B027 - optional
+        """Pass over a missing value; by default the state does not change."""
+
+    miss = skip
 
     def state(self) -> dict[str, Any]:
-        """Return the state as a document of JSON: objects, lists, numbers, texts, null.
+        """Return the state as a JSON document: objects, lists, numbers, texts, null.
 
         Raises
         ------
         TypeError
-            Permanent: this forecaster does not say what its state is.
+            Permanent: `STATEFUL` is empty.
         """
         return {name: packed(getattr(self, name)) for name in self._stateful()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where the forecaster whose `state` this is had got to.
+        """Continue from the `state` of another forecaster of this class and arguments.
 
         Raises
         ------
         ValueError
-            Permanent: it is not the state of such a forecaster. This one is of no more use.
+            Permanent: not the state of such a forecaster. Discard this forecaster.
         TypeError
-            Permanent: this forecaster does not say what its state is.
+            Permanent: `STATEFUL` is empty.
         """
         names = self._stateful()
-        if not isinstance(state, Mapping) or set(state) != set(names):
-            raise InputError(
-                f"not the state of a {type(self).__name__}: must have {', '.join(names)}",
-                code="state-invalid",
-                known=list(names),
-            )
+        given = checked_object(state, names, f"a {type(self).__name__}")
         for name in names:
-            setattr(self, name, unpacked(getattr(self, name), state[name], name))
+            setattr(self, name, unpacked(getattr(self, name), given[name], name))
 
     def _stateful(self) -> tuple[str, ...]:
         if not self.STATEFUL:
-            raise TypeError(f"{type(self).__name__} does not say what its state is")
+            raise TypeError(
+                f"{type(self).__name__}: STATEFUL must name the attributes of the state"
+            )
         return self.STATEFUL
 
 
 class NoValueYetError(CodedError, LookupError):
-    """A forecast was asked for before the first value. Transient: update first."""
+    """No value yet to forecast from. Transient: update first."""
 
     code = "no-value-yet"
 
     def __init__(self) -> None:
-        super().__init__("there is nothing to forecast from yet: update first")
+        super().__init__("no value yet to forecast from: update first")
 
 
 Criterion = Literal["absolute", "squared"]
 
 
 class OneCriterionError(CodedError, ValueError):
-    """A forecaster of one criterion was asked for a forecast good by another. Permanent."""
+    """The forecaster has one criterion; the question names another. Permanent."""
 
     code = "criterion-unsupported"
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """The mean of the next values of a series, before it has a time and seconds.
-
-    Attributes
-    ----------
-    value
-        The forecast.
-    error, rmse
-        Mean absolute and root mean squared error of such forecasts so far; None before the first.
-    horizon
-        How many values it is the mean of.
-    method
-        The predictor, or mixture of predictors, that it comes from.
-    interval
-        Where the mean will lie. It holds the forecast for the squared error; one for the absolute
-        error, which is nearer to a median, may lie outside where the series is very skewed.
-    """
-
-    value: float
-    error: float | None
-    rmse: float | None
-    horizon: int
-    method: str
-    interval: Interval
-
-
-@dataclass(frozen=True, slots=True)
 class PredictorErrors:
-    """How wrong one of the predictors between which a forecaster chooses has been.
+    """The errors of a predictor that a forecaster may choose.
 
     Attributes
     ----------
     name
         Of the predictor.
     error
-        Mean absolute error so far; None where it is not kept, or nothing was scored yet.
+        Mean absolute error so far; None if it is not kept, or before the first score.
     lately
-        The same with older errors forgotten.
+        The same over recent values only.
     """
 
     name: str
@@ -265,7 +247,7 @@ class PredictorErrors:
 
 @dataclass(frozen=True, slots=True)
 class CandidateErrors:
-    """How wrong one of the ways to make one forecast of many predictors' has been.
+    """The error of a way to combine the predictors' forecasts into one.
 
     Attributes
     ----------
@@ -274,7 +256,7 @@ class CandidateErrors:
     rmse
         Root mean squared error so far; None before the first.
     taken
-        Whether it is what answers, or weighs most in it.
+        Whether it is the answer, or weighs most in the answer.
     """
 
     name: str
@@ -284,20 +266,20 @@ class CandidateErrors:
 
 @dataclass(frozen=True, slots=True)
 class LeagueTable:
-    """Which predictor has been how wrong, and which of them, or which mixture, answers.
+    """The errors of the predictors, and which predictor or mixture is the answer.
 
     Attributes
     ----------
     horizon
-        How many values the errors are of the mean of.
+        The number of values in the mean that was forecast.
     scored
-        How many forecasts of that horizon have met what they were made for; None: not counted.
+        The number of forecasts of that horizon that were compared with the true mean; None: not counted.
     method
-        As of the `Forecast`: a predictor's name, or that of a mixture.
+        As of the `Forecast`: the name of a predictor or of a mixture.
     predictors
-        In the order in which they are kept.
+        In the order of the state.
     candidates
-        What the answer is chosen from; empty where it is one of the predictors.
+        The choices for the answer; empty if the answer is always a predictor.
     """
 
     horizon: int
@@ -308,35 +290,35 @@ class LeagueTable:
 
 
 class FrameForecaster(Forecaster):
-    """Forecasts the mean of the next values, for a few fixed numbers of them, its horizons.
+    """Forecasts the mean of the next values for its horizons, a few fixed numbers of values.
 
     * The value lies within the range of the values so far, hence within any physical bounds.
-    * The interval is in order, names its level, and reports the coverage that was reached.
+    * The interval has its ends in order, names its level, and reports the coverage so far.
     * `forecast` is the value of ``outlook(1)``.
 
-    ``nws.checks.FRAME_CHECKS`` holds these promises as functions that run.
+    ``nws.checks.FRAME_CHECKS`` holds these promises as functions to run on your class.
     """
 
     @abstractmethod
     def outlook(
         self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
-    ) -> Outlook:
-        """Return the outlook on the horizon nearest to `samples`, in ratio; it names the horizon.
+    ) -> Forecast:
+        """Return the forecast for the horizon nearest to `samples`, in ratio; it names the horizon.
 
         Parameters
         ----------
         samples
-            How many values the frame holds.
+            The number of values in the mean.
         level
-            The share of means that the interval is to hold, in (0, 1). The answer names the
-            level it is for: the next one that is tracked, or the highest.
+            The share of means that the interval is to contain, in (0, 1). The answer names the
+            level of its interval: the next level that is tracked, or the highest.
         criterion
-            The error that the value is to make least, in the mean; None: the one it was made for.
+            The error that the value minimises, in the mean; None: the forecaster's own criterion.
 
         Raises
         ------
         LookupError
-            Transient: there has been no value yet.
+            Transient: no value yet.
         ValueError
             Permanent: `samples` is not positive, or `level` not in (0, 1).
         """

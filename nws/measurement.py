@@ -4,7 +4,7 @@
         {"series": "availableCpu/ada", "time": 1763600000.0, "value": 0.5}]}
 
 Times are seconds since the epoch on the clock of the sender. A sensor process writes one message a
-line, and the service takes one as the body of its ingest; an error in one says nothing of the next.
+line, and the service takes one as the body of its ingest; an error in one line does not affect the next.
 """
 
 import json
@@ -21,7 +21,7 @@ AVAILABLE_CPU: Final = "availableCpu"
 CURRENT_CPU: Final = "currentCpu"
 """Share of one CPU, 0..1, that an already running process gets."""
 COMPETITORS: Final = "competitors"
-"""Runnable processes, a real number >= 0, that a new process would share the CPUs with: so many like itself."""
+"""Runnable processes that a new process would share the CPUs with, counted in processes like it: a real >= 0."""
 CROWDING: Final = "crowding"
 """By how much ``competitors`` grows with each of ours elsewhere on the machine beyond ``spareCpus``, >= 0."""
 SPARE_CPUS: Final = "spareCpus"
@@ -69,7 +69,7 @@ CAPACITIES: Final = frozenset(
 )
 SHARES: Final = CAPACITIES | {AVAILABLE_CPU, CURRENT_CPU, LOSS_TCP, LOSS_UDP}
 FOLLOW_LOAD: Final = frozenset({AVAILABLE_CPU, CURRENT_CPU, COMPETITORS, SPARE_CPUS})
-"""Resources whose level shifts when a competitor comes or leaves: all before a shift is forgotten."""
+"""Resources with level shifts, since competitors come and leave. Forecasters forget all values before a shift."""
 AMOUNTS: Final = frozenset(
     {
         COMPETITORS,
@@ -99,7 +99,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 @dataclass(frozen=True, slots=True)
 class SeriesName:
-    """The name of one series: what is measured, on which host, and towards which peer.
+    """The name of one series: its resource, its host, and the peer of a link.
 
     The names of resource, host and peer start with a letter or digit and go on with letters,
     digits, ``.``, ``_`` or ``-``; so a name is also a safe part of a path or an address.
@@ -225,9 +225,9 @@ def _within(least: float, greatest: float) -> str:
 
 
 SCHEMA: Final = "nws.measurements/1"
-MOST: Final = 20_000
+MAX_MEASUREMENTS: Final = 20_000
 """Measurements in one message."""
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 """Bytes of one message."""
 
 
@@ -250,14 +250,14 @@ def line(measurements: Iterable[Measurement]) -> str:
 
 
 def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measurement]:
-    """Return the measurements of a message that somebody else wrote.
+    """Return the measurements of a message from another program.
 
-    With a list `wrong` what is no measurement is left out and named there, one line each.
+    With a list `wrong`, invalid measurements are left out and named there, one line each.
 
     Raises
     ------
     ValueError
-        Permanent: it is no such message; says which field is wrong, and never repeats it.
+        Permanent: not such a message. The error names the wrong field, without its value.
 
     Examples
     --------
@@ -267,12 +267,12 @@ def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measur
     >>> len(read_batch(json.dumps({"schema": SCHEMA, "measurements": rows}), wrong)), wrong
     (1, ['measurements[1].value: availableCpu must be in 0..1'])
     """
-    if len(text) > MOST_BYTES:
+    if len(text) > MAX_BYTES:
         raise InputError(
-            f"a message has at most {MOST_BYTES} bytes (has {len(text)})",
+            f"a message has at most {MAX_BYTES} bytes (has {len(text)})",
             code="message-too-long",
             value=len(text),
-            bound=MOST_BYTES,
+            bound=MAX_BYTES,
         )
     try:
         document = json.loads(text)
@@ -285,17 +285,17 @@ def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measur
     if document["schema"] != SCHEMA:
         raise InputError(f"schema: must be {SCHEMA!r}", code="schema-unknown", field="schema")
     rows = document["measurements"]
-    if not isinstance(rows, list) or len(rows) > MOST:
+    if not isinstance(rows, list) or len(rows) > MAX_MEASUREMENTS:
         raise InputError(
-            f"measurements: must be a list of at most {MOST}",
+            f"measurements: must be a list of at most {MAX_MEASUREMENTS}",
             code="message-invalid",
             field="measurements",
-            bound=MOST,
+            bound=MAX_MEASUREMENTS,
         )
     found = []
     for place, row in enumerate(rows):
         try:
-            found.append(_measurement(row, f"measurements[{place}]"))
+            found.append(read_measurement(row, f"measurements[{place}]"))
         except ValueError as error:
             if wrong is None:
                 raise
@@ -303,7 +303,8 @@ def read_batch(text: str | bytes, wrong: list[str] | None = None) -> list[Measur
     return found
 
 
-def _measurement(row: object, where: str) -> Measurement:
+def read_measurement(row: object, where: str) -> Measurement:
+    """Return the measurement in a row of a message at `where`; ValueError as `read_batch`."""
     if not isinstance(row, Mapping) or set(row) != {"series", "time", "value"}:
         raise InputError(
             f"{where}: must be an object of series, time and value",

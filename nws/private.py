@@ -1,4 +1,4 @@
-"""What only its owner may have written or read: directories and secrets of a service, checked at its door."""
+"""Ownership and mode of the directories and secrets of a service, checked when it opens them."""
 
 import os
 import re
@@ -24,8 +24,8 @@ class NotPrivateError(CodedError, ValueError):
 def check_owned(name: object, found: os.stat_result, forbidden: int = WRITABLE) -> None:
     """Raise `NotPrivateError` unless a directory or file is ours and none of the `forbidden` bits is set.
 
-    What another user may have put there is worth nothing: a service that runs as root would
-    otherwise take a planted token for its own.
+    Another user could have planted the file: a service that runs as root would
+    otherwise accept a planted token.
 
     Examples
     --------
@@ -61,12 +61,12 @@ def _code(found: os.stat_result) -> str:
 
 
 def check_directory(path: Path) -> None:
-    """Raise `NotPrivateError` unless a directory, or what it is a link to, is ours and only we may write to it."""
+    """Raise `NotPrivateError` unless a directory, links followed, is ours and only we may write to it."""
     check_owned(path, path.stat())
 
 
 def read_secret(path: Path) -> bytes:
-    """Return the content of a file that is ours and that nobody else may read or write.
+    """Return the content of a file that is ours and that no other user may read or write.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The contract of a sensor: it measures now, or says why not."""
+"""The contract of a sensor: it returns measurements of now, or raises an error with the reason."""
 
 from abc import ABC, abstractmethod
 
@@ -12,7 +12,7 @@ class SensorError(CodedError):
     Parameters
     ----------
     message
-        What was wrong, with the value that was.
+        The problem, with its value.
     transient
         True: the next measurement may succeed. False: it will not, until someone changes
         something (a file that this machine lacks, a secret that is wrong).
@@ -50,5 +50,5 @@ class Sensor(ABC):
         Raises
         ------
         SensorError
-            Transient or permanent, as it says. Nothing was measured.
+            Transient or permanent, by its attribute. Nothing was measured.
         """

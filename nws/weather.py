@@ -5,13 +5,13 @@
                      "samples": 12, "time": 1763599990.0}},
      "latency": {"ada/bob": {"value": 0.0001}}}
 
-Keys are hosts, or for links the ordered pair ``host/peer``. A table may be left out: nothing is
-known. Of a forecast only the value is needed, so that weather can be written by hand.
+Keys are hosts, or for links the ordered pair ``host/peer``. Tables may be missing. A forecast needs a value only,
+so that a user can write weather by hand.
 """
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, NoReturn, Self
@@ -34,100 +34,20 @@ from nws.measurement import (
 )
 
 SCHEMA: Final = "nws.weather/1"
-MOST: Final = {"cpu": 1.0, "current_cpu": 1.0}
-"""The largest value of a table, where there is one."""
-
-Table = Mapping[str, Forecast]
+MAX_VALUES: Final = {"cpu": 1.0, "current_cpu": 1.0}
+"""The largest value of a table that is bounded."""
+OPTIONAL: Final[Mapping[str, Any]] = {"rmse": None, "horizon": 1, "over": None, "interval": None}
+"""Fields of a forecast that the text omits at these defaults."""
 FORECAST_NAMES: Final = tuple(each.name for each in fields(Forecast))
 
 
-def write(time: float, tables: Mapping[str, Table]) -> str:
-    """Return the text; numbers are written so that they read back the same."""
-    document: dict[str, Any] = {"schema": SCHEMA, "time": time}
-    for name, table in tables.items():
-        document[name] = {key: _plain(forecast) for key, forecast in table.items()}
-    return json.dumps(document, allow_nan=False, indent=1)
-
-
-def entry(series: SeriesName, forecast: Forecast) -> tuple[str, str] | None:
-    """Return the table that a forecast belongs to and its line there; None: to none."""
-    if series.peer is None:
-        table, key = HOST_FIELDS.get(series.resource), series.host
-    else:
-        table, key = PAIR_FIELDS.get(series.resource), f"{series.host}/{series.peer}"
-    if table is None:
-        return None
-    return table, f'"{key}":{json.dumps(_plain(forecast), allow_nan=False)}'
-
-
-def assembled(time: float, entries: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield the text of a weather of many entries that were made one by one, in pieces.
-
-    Examples
-    --------
-    >>> half = Forecast(0.5, error=0.1, method="last_value", samples=9, time=90.0)
-    >>> text = "".join(assembled(100.0, [entry(SeriesName("availableCpu", "ada"), half)]))
-    >>> Weather.from_json(text) == Weather(100.0, cpu={"ada": half})
-    True
-    """
-    tables: dict[str, list[str]] = {
-        name: [] for name in (*HOST_FIELDS.values(), *PAIR_FIELDS.values())
-    }
-    for table, line in entries:
-        tables[table].append(line)
-    yield f'{{"schema":"{SCHEMA}","time":{json.dumps(time)}'
-    for name, lines in tables.items():
-        yield f',"{name}":{{'
-        for start in range(0, len(lines), LINES):
-            yield ("," if start else "") + ",".join(lines[start : start + LINES])
-        yield "}"
-    yield "}"
-
-
-LINES: Final = 1000
-
-
-def read(
-    text: str, by_host: Collection[str], by_pair: Collection[str]
-) -> tuple[float, dict[str, dict[str, Forecast]]]:
-    """Return the time and the tables of a text.
-
-    Raises
-    ------
-    ValueError
-        Permanent: it is not JSON, or not of this schema. The message names the field.
-    """
-    document = _object(_parse(text), "weather")
-    if document.pop("schema", None) != SCHEMA:
-        _refuse("schema", f"must be {SCHEMA!r}", "schema-unknown")
-    time = _number(document.pop("time", None), "time")
-    tables = {}
-    for name, table in document.items():
-        if name not in by_host and name not in by_pair:
-            _refuse(
-                name,
-                f"there is no such table, only {', '.join([*by_host, *by_pair])}",
-                "field-unknown",
-            )
-        parts = 1 if name in by_host else 2
-        tables[name] = {
-            _key(key, parts, f"{name}.{key}"): _forecast(value, f"{name}.{key}", time, name)
-            for key, value in _object(table, name).items()
-        }
-    return time, tables
-
-
 def _plain(forecast: Forecast) -> dict[str, Any]:
-    """Return the fields; of those that only some forecasts have, the ones that are set."""
-    fields = {name: getattr(forecast, name) for name in FORECAST_NAMES}
-    if forecast.interval is not None:
-        fields["interval"] = asdict(forecast.interval)
-    for name in ("rmse", "over", "interval"):
-        if fields[name] is None:
-            del fields[name]
-    if forecast.horizon == 1:
-        del fields["horizon"]
-    return fields
+    """Return the fields of a forecast, without the optional fields that have their default."""
+    return {
+        name: asdict(value) if isinstance(value, Interval) else value
+        for name in FORECAST_NAMES
+        if (value := getattr(forecast, name)) != OPTIONAL.get(name, ...)
+    }
 
 
 def _parse(text: str) -> object:
@@ -144,40 +64,29 @@ def _parse(text: str) -> object:
         raise InputError("weather: nested too deeply", code="weather-invalid") from error
 
 
-def _key(key: str, parts: int, where: str) -> str:
-    names = key.split("/")
-    if len(names) != parts:
-        _refuse(where, f"the key is not {'a host' if parts == 1 else 'host/peer'}", "name-invalid")
+def _key(key: str, hosts: int, where: str) -> str | tuple[str, ...]:
+    names = tuple(key.split("/"))
+    if len(names) != hosts:
+        _refuse(where, f"the key is not {'a host' if hosts == 1 else 'host/peer'}", "name-invalid")
     for name in names:
         checked_name(f"{where}: host", name)
-    return key
+    return names if hosts > 1 else key
 
 
 def _forecast(value: object, where: str, time: float, table: str) -> Forecast:
     entry = _object(value, where)
-    read_field: dict[str, Callable[[object, str], Any]] = {
-        "value": _amount,
-        "error": _error,
-        "method": _text,
-        "samples": _count,
-        "time": _number,
-        "rmse": _error,
-        "horizon": _count,
-        "over": _error,
-        "interval": _interval,
-    }
     for name in entry:
-        if name not in read_field:
+        if name not in READERS:
             _refuse(
                 f"{where}.{name}",
-                f"there is no such field, only {', '.join(read_field)}",
+                f"unknown field; must be one of {', '.join(READERS)}",
                 "field-unknown",
             )
-    fields = {"value": None, "error": None, "method": "given", "samples": 0, "time": time, **entry}
+    given = {"value": None, "error": None, "method": "given", "samples": 0, "time": time, **entry}
     forecast = Forecast(
-        **{name: read_field[name](given, f"{where}.{name}") for name, given in fields.items()}
+        **{name: READERS[name](field, f"{where}.{name}") for name, field in given.items()}
     )
-    if forecast.value > MOST.get(table, math.inf):
+    if forecast.value > MAX_VALUES.get(table, math.inf):
         _refuse(f"{where}.value", f"must be in 0..1 (is {forecast.value})", "value-range")
     return forecast
 
@@ -237,6 +146,20 @@ def _text(value: object, where: str) -> str:
     return value
 
 
+READERS: Final[Mapping[str, Callable[[object, str], Any]]] = {
+    "value": _amount,
+    "error": _error,
+    "method": _text,
+    "samples": _count,
+    "time": _number,
+    "rmse": _error,
+    "horizon": _count,
+    "over": _error,
+    "interval": _interval,
+}
+"""The check of each field of a forecast."""
+
+
 def _refuse(where: str, why: str, code: str = "value-type") -> NoReturn:
     raise InputError(f"{where}: {why}", code=code, field=where)
 
@@ -250,7 +173,7 @@ class Weather:
     """The forecasts for every host and link at one moment.
 
     Frozen, so that all candidates of one decision are compared under the same weather and the
-    decision can be replayed. What is not in a table is not known; ``Weather()`` knows nothing.
+    decision can be replayed. A host or link that a table lacks has no forecast; ``Weather()`` has none at all.
 
     Attributes
     ----------
@@ -261,8 +184,8 @@ class Weather:
     competitors
         By host: the runnable processes that a new one shares the CPUs with (see `nws.sensors.cpu`).
     crowding, spare_cpus
-        By host: by how much these grow with each further process of ours on its machine, and how many other
-        CPUs there ours may take before they do.
+        By host: the contention slope, the growth of `competitors` with each further process of ours on the host's
+        machine; and the number of other CPUs there that ours may take before it grows.
     cpu_quota, quota_period
         By host: how many CPUs' worth of time all of ours on its machine may use together, and in how many
         seconds that is given out anew.
@@ -360,11 +283,16 @@ class Weather:
 
     def to_json(self) -> str:
         """Return the weather as JSON text, schema ``nws.weather/1`` (`nws.weather`)."""
-        tables = {name: dict(getattr(self, name)) for name in HOST_FIELDS.values()}
+        document: dict[str, Any] = {"schema": SCHEMA, "time": self.time}
+        for name in HOST_FIELDS.values():
+            by_host: ByHost = getattr(self, name)
+            document[name] = {host: _plain(forecast) for host, forecast in by_host.items()}
         for name in PAIR_FIELDS.values():
-            pairs: ByPair = getattr(self, name)
-            tables[name] = {"/".join(pair): forecast for pair, forecast in pairs.items()}
-        return write(self.time, tables)
+            by_pair: ByPair = getattr(self, name)
+            document[name] = {
+                "/".join(pair): _plain(forecast) for pair, forecast in by_pair.items()
+            }
+        return json.dumps(document, allow_nan=False, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -375,16 +303,22 @@ class Weather:
         ValueError
             Permanent: `text` is not such a weather; the message names the field.
         """
-        time, tables = read(text, HOST_FIELDS.values(), PAIR_FIELDS.values())
-        known: dict[str, Mapping[Any, Forecast]] = dict(tables)
-        for name in tables.keys() & set(PAIR_FIELDS.values()):
-            known[name] = {_pair(key): forecast for key, forecast in tables[name].items()}
-        return cls(time, **known)
-
-
-def _pair(key: str) -> tuple[str, str]:
-    host, _, peer = key.partition("/")
-    return host, peer
+        document = _object(_parse(text), "weather")
+        if document.pop("schema", None) != SCHEMA:
+            _refuse("schema", f"must be {SCHEMA!r}", "schema-unknown")
+        time = _number(document.pop("time", None), "time")
+        tables: dict[str, dict[Any, Forecast]] = {}
+        for name, table in document.items():
+            if name not in TABLES:
+                _refuse(
+                    name, f"unknown table; must be one of {', '.join(TABLES)}", "field-unknown"
+                )
+            hosts = 2 if name in PAIR_FIELDS.values() else 1
+            tables[name] = {
+                _key(key, hosts, f"{name}.{key}"): _forecast(value, f"{name}.{key}", time, name)
+                for key, value in _object(table, name).items()
+            }
+        return cls(time, **tables)
 
 
 HOST_FIELDS: Final = {f.metadata["host"]: f.name for f in fields(Weather) if "host" in f.metadata}

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import importlib
 import io
 import json
 import re
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import jsonschema
 
-import hat
+from apples.__main__ import DOCUMENTS
 from apples.__main__ import main as apples_main
-from apples.applications import DOCUMENTS
+from apples.applications import document_schema
 from apples.applications.commands import main as hat_main
 from apples.weather.commands.nws import main as nws_main
 
@@ -55,7 +56,7 @@ class Done:
 
     @property
     def document(self):
-        """What it printed, as JSON; it is what `apples schema` says, and has no key besides."""
+        """What it printed, as JSON; it is what `apples check --schema` says, and has no key besides."""
         assert self.out, f"nothing printed, exit code {self.code}: {self.err}"
         document = json.loads(self.out)
         if "schema" in document:
@@ -78,8 +79,9 @@ class Done:
 
 @functools.cache
 def validator(name):
-    """Return what refuses a document that is not as its type in `apples.applications.documents` says."""
-    schema = hat.schema(DOCUMENTS[name])
+    """Return the validator of a document, which rejects keys that its type lacks."""
+    module, _, cls = DOCUMENTS[name].partition(":")
+    schema = document_schema(getattr(importlib.import_module(module), cls))
     for entry in (schema, *schema.get("$defs", {}).values()):
         if "properties" in entry:
             entry["additionalProperties"] = False

@@ -103,7 +103,6 @@ class Daemon:
         machine="package:2 core:4 pu:1",
         isolation=None,
         options=QUICK,
-        tls=None,
         home=None,
         **ledger,
     ):
@@ -117,7 +116,6 @@ class Daemon:
             topology, self.isolation, self.state, identity_of(self.state), options, **ledger
         )
         self.socket = self.home / "run/topologyd.sock"
-        self._tls = tls
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.problem = None
@@ -131,7 +129,7 @@ class Daemon:
 
     async def _serve(self):
         self.loop = asyncio.get_running_loop()
-        self.server = Server(self.node, Folder.open(self.home / "run"), self.state, self._tls)
+        self.server = Server(self.node, Folder.open(self.home / "run"), self.state)
         serving = asyncio.create_task(self.server.serve())
         ready = asyncio.create_task(self.server.ready.wait())
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)

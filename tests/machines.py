@@ -2,10 +2,9 @@
 
 import itertools
 import random
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from apples.errors import UsageError
-from apples.topology import RequirementEntry, RequirementExpression
 
 KINDS = ["Package", "L3Cache", "L2Cache", "Core"]
 
@@ -102,26 +101,6 @@ def said_by(read, *words):
     except UsageError as error:
         return str(error)
     return ""
-
-
-def text_of(requirement):
-    """Return a requirement as ``CPUSET[KEY=value;..]``, its count apart."""
-    entries = {}
-    for each in fields(requirement):
-        value = getattr(requirement, each.name)
-        if "key" in each.metadata and value != each.default:
-            entries[each.metadata["key"].name] = RequirementEntry(written(each.name, value))
-    return str(RequirementExpression(entries=entries))
-
-
-def written(name, value):
-    if isinstance(value, bool):
-        return "ORIG_CPUS" if name == "same_cpus_on_resume" else "Y"
-    if isinstance(value, frozenset):
-        return "|".join(sorted(value))
-    if isinstance(value, tuple):
-        return " && ".join(one.written for one in value)
-    return str(value)
 
 
 def leaves(tree):

@@ -5,16 +5,18 @@ A fault is a list of (class or module, name, what takes its place).
 
 # ruff: noqa: ARG001 - they are called in the place of others
 from dataclasses import replace
-from math import inf
 
 from adversaries import live_scheduler as live
 
 from apples.cluster import (
     AttemptPhase,
+    HostLeases,
     LiveJob,
     LiveScheduler,
+    OrderSender,
     SchedulerLog,
     SchedulerState,
+    pass_ledger,
     scheduler,
 )
 from apples.scheduling import JobKind, instant
@@ -23,7 +25,7 @@ END, SETTLE, START, LEAVE = LiveJob.end, LiveJob.settle, LiveJob.start, LiveJob.
 COMMIT, HEAR, HEAR_LEFT, OPEN = (
     SchedulerLog.commit, LiveScheduler._hear, LiveScheduler._hear_left, LiveScheduler._open,
 )  # fmt: skip
-HEAR_RUNNING, GONE = LiveScheduler._hear_running, LiveScheduler._gone
+HEAR_RUNNING, PASS = LiveScheduler._hear_running, LiveScheduler._pass
 
 
 def free_when_told_to_end(self, *arguments):
@@ -48,7 +50,7 @@ def same_attempt_again(self, *arguments):
 
 
 def orders_before_records(self):
-    orders, self._orders = self._orders, []
+    orders = self._sender.take()
     records, self._records = self._records, []
     self.unrecorded = [*getattr(self, "unrecorded", []), *records]
     if len(self.unrecorded) > 8:  # recorded some time later
@@ -62,8 +64,8 @@ def acknowledged_without_disk(self):
         self.log.commit(self._records, self.state)
     except scheduler.JournalError:
         self._records = []
-    orders, self._records, self._orders = self._orders, [], []
-    return orders
+    self._records = []
+    return self._sender.take()
 
 
 def any_epoch_leaves(self, left):
@@ -94,7 +96,7 @@ def clock_is_trusted(self, hosts, wall):
     if self.state.incarnation:
         began, self.now = self.now, instant(wall - self.state.wall)
         self._offset += self.now - began
-        self._dirty = self._looked = self._retry = self.now
+        self._dirty = self._checked = self._retry = self.now
     OPEN(self, hosts, wall)
 
 
@@ -105,30 +107,33 @@ def a_request_is_forgotten(self, request, digest):
 def quarantine_is_forgotten(self, job):
     for host in job.leaving:
         job = job.leave(host)
-    job = self._change(job, "quarantine")
-    self._gone(job)
-    self._answer(job)
+    self._change(job, "quarantine")
 
 
 def the_ledger_is_as_it_was(self):
-    self._rebuild = False
-    if not hasattr(self, "ledger") or self.ledger._size != len(self.state.hosts):
-        PLACE(self)  # there is none, or it is of other hosts
+    made = DERIVED(self)
+    old = getattr(self, "old_ledger", made)
+    self.old_ledger = made
+    return old if old._size == made._size else made
 
 
-PLACE = LiveScheduler.rebuild_ledger
+DERIVED = LiveScheduler._derived
 
 
-def nothing_is_given_again(self, job, ask=False):
+def nothing_is_given_again(self, job, now, ask=False):
     if job.number not in self._sent:
-        SEND(self, job, ask)
+        SEND(self, job, now, ask)
 
 
-SEND = LiveScheduler._send
+SEND = OrderSender.send
 
 
-def a_start_is_overtaken(self, running, nodes_before):
-    self._resize(running.job.id)
+def a_start_is_overtaken(self, job, nodes, overlaps):
+    settled = job.settled and not overlaps
+    return job.as_job(self.cpus) if settled else SHOWN(self, job, nodes, overlaps)
+
+
+SHOWN = pass_ledger._Runs._shown
 
 
 def no_rewrite_after_an_error(self, records, state):
@@ -154,21 +159,16 @@ def evolving_is_malleable(self, cpus=0):
 AS_JOB = LiveJob.as_job
 
 
-def only_what_is_over_ends(self):
-    return {host for host, (end, _) in self.terms.items() if end <= self.now}
+def only_what_is_over_ends(self, now):
+    return {host for host, (end, _) in self._leases.items() if end <= now}
 
 
-def every_host_lasts(self, host, job):
+def every_host_lasts(self, host, job, now):
     return True
 
 
-def a_term_ends_by_the_clock(self):
-    over = {host: (-inf, source) for host, (end, source) in self.terms.items() if end <= self.now}
-    self.terms |= over
-    SEE_TO_TERMS(self)
-
-
-SEE_TO_TERMS = LiveScheduler._see_to_terms
+def a_lease_ends_by_the_clock(self, host):
+    return host in self.ending
 
 
 def an_owner_takes_its_guests_hosts_along(self, host, number):
@@ -182,7 +182,7 @@ def document_without_mates(self):
 DOCUMENT = LiveJob.document
 
 
-def a_host_is_one_jobs(self, job):
+def a_host_is_one_jobs(state, job):
     return True
 
 
@@ -202,7 +202,7 @@ FAULTS_OF_SHARING = {
     "an owner takes its guest's hosts along": [
         (SchedulerState, "_let_go", an_owner_takes_its_guests_hosts_along)
     ],
-    "a host gets a second guest": [(LiveScheduler, "_is_alone", a_host_is_one_jobs)],
+    "a host gets a second guest": [(pass_ledger, "is_alone", a_host_is_one_jobs)],
     "a topology daemon that is down is a job's failure": [
         (LiveScheduler, "_lacks_cpus", a_start_may_lack_cpus)
     ],
@@ -227,18 +227,18 @@ FAULTS = FAULTS_OF_SHARING | {
     "the world's clock is trusted": [(LiveScheduler, "_open", clock_is_trusted)],
     "a request is executed twice": [(SchedulerState, "answered", a_request_is_forgotten)],
     "quarantined hosts are given away": [(LiveScheduler, "_quarantine", quarantine_is_forgotten)],
-    "a ledger that is wrong is kept": [(LiveScheduler, "rebuild_ledger", the_ledger_is_as_it_was)],
-    "orders are given once": [(LiveScheduler, "_send", nothing_is_given_again)],
-    "a start is overtaken by a resize": [(LiveScheduler, "resize_job", a_start_is_overtaken)],
+    "a ledger that is wrong is kept": [(LiveScheduler, "_derived", the_ledger_is_as_it_was)],
+    "orders are given once": [(OrderSender, "send", nothing_is_given_again)],
+    "a start is overtaken by a resize": [(pass_ledger._Runs, "_shown", a_start_is_overtaken)],
     "a damaged log is appended to": [(SchedulerLog, "commit", no_rewrite_after_an_error)],
     "an evolving job is taken for a malleable one": [(LiveJob, "as_job", evolving_is_malleable)],
     "a host that does not answer gets a job": [
         (LiveScheduler, "_hear_answer", a_lost_host_is_only_noted),
         (LiveScheduler, "_all_free", lost_hosts_are_not_asked_for),
     ],
-    "a host gets jobs up to its end": [(LiveScheduler, "_about_to_end", only_what_is_over_ends)],
-    "a job outstays its hosts": [(LiveScheduler, "_lasts", every_host_lasts)],
-    "a term ends by the clock": [(LiveScheduler, "_see_to_terms", a_term_ends_by_the_clock)],
+    "a host gets jobs up to its end": [(HostLeases, "about_to_end", only_what_is_over_ends)],
+    "a job outstays its hosts": [(HostLeases, "lasts", every_host_lasts)],
+    "a lease ends by the clock": [(HostLeases, "is_over", a_lease_ends_by_the_clock)],
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from waiting import until
 
 from apples.jobs import SchedulerClient, store
 from apples.launch import all_processes, kill_marked, marked
+from apples.topology import CpuSet
 
 SAMPLE = Path(__file__).parent / "jobs" / "sample"
 SHORT = ("--weather", "static", "--no-verify", "--set", "iterations=20")
@@ -162,4 +163,14 @@ def masters(folder):
             words = Path(f"/proc/{pid}/cmdline").read_bytes()
             if words.startswith(b"ssh: ") and str(folder).encode() in words:
                 found.append(pid)
+    return found
+
+
+def allowed(job):
+    """Return the CPUs that the ranks of a job may run on."""
+    found = set()
+    for pid in marked(job):
+        with contextlib.suppress(OSError):
+            if b"PMI_RANK=" in Path(f"/proc/{pid}/environ").read_bytes():
+                found.add(str(CpuSet.of(os.sched_getaffinity(pid))))
     return found

@@ -1,7 +1,7 @@
-"""What the log and the service of the NWS are put through: kills, power cuts, full disks, faults.
+"""Trials of the database and the service of the NWS: kills, power cuts, full disks, faults.
 
     python tests/soak_nws.py all --n N
-    python tests/soak_nws.py kills=4 power=3 archive=4 damage cliques full syscalls fuzz kills=3+early
+    python tests/soak_nws.py kills=4 power=3 archive=4 damage turns full syscalls fuzz kills=3+early
     python tests/soak_nws.py --engine auto kills=10000 power=10000
 
 PART=TRIALS+PLANT, each in a process of its own; a plant is a bug that must be found. Each prints
@@ -23,6 +23,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -31,18 +32,17 @@ import time
 import traceback
 from pathlib import Path
 
+from turn_worlds import TurnWorld
+
 from nws import (
-    CliqueFaults,
-    DoubleProbeError,
-    Files,
     ForecastDatabase,
-    JournalShard,
     Listen,
+    Measurement,
     Retention,
+    SeriesName,
     Serving,
-    SimulatedClique,
-    encode_measurements,
-    scan,
+    SqliteMemory,
+    StorageError,
     warm,
 )
 
@@ -50,7 +50,7 @@ EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
 SERIES = 11
 CAPACITY = 100
-"""Measurements kept of a series: the log of forty trials has to be compacted many times."""
+"""Measurements kept of a series: in forty trials most of them become slots."""
 RECOVERY_SECONDS = 10
 """Of a service with room again, however busy the machine; what it took is told."""
 START = 1_700_000_000.0
@@ -95,7 +95,7 @@ def forecasts_of(database):
     """Return all forecasts, one step ahead and over a frame."""
     return {
         (c.text, over): database.forecast(c.text, over=over)[0]
-        for c in database.columns()
+        for c in database.summaries()
         for over in (None, 600.0)
     }
 
@@ -103,20 +103,19 @@ def forecasts_of(database):
 def write_until_dead(directory, pipe):
     """Store ever more, several batches on the way; say on the pipe what was acknowledged."""
     database = opened(directory)
-    number = 1 + max((round(c.newest - START) for c in database.columns()), default=-1)
+    number = 1 + max((round(c.newest - START) for c in database.summaries()), default=-1)
     waiting = []
     while True:
         batch = list(range(number, number + random.randint(1, 60)))
         number = batch[-1] + 1
         waiting.append((batch, database.submit([row(each) for each in batch])))
         while len(waiting) > 4 or (waiting and random.random() < 0.3):
-            sent, submission = waiting.pop(0)
-            for future in submission.futures:
-                future.result(timeout=10)
+            sent, stored = waiting.pop(0)
+            stored.result(timeout=10)
             os.write(pipe, f"{sent[0]} {sent[-1]}\n".encode())
         if random.random() < 0.05:
-            database.forecasting.catch_up(0.002)
-            database.save()
+            database.save(after=1)
+            database.tidy()
 
 
 def child(work, directory):
@@ -157,8 +156,8 @@ def acknowledged_until_end(reading, first=b""):
 def lost_of(directory, ranges):
     """Return what was acknowledged and is not there, and whether forecasts repeat to the bit."""
     database = opened(directory)
-    there = {c.text: dict(c.slice()) for c in database.columns()}
-    full = {c.text: c.oldest for c in database.columns() if len(c) == c.capacity}
+    there = {c.text: dict(database.memory.samples(c.text)) for c in database.summaries()}
+    full = {c.text: c.folded for c in database.summaries()}
     forecasts = forecasts_of(database)
     database.close(save=False)
     lost = [
@@ -175,11 +174,10 @@ def lost_of(directory, ranges):
 
 
 def serve_until_dead(directory, pipe):
-    """Be the service on a port of its own, told on the pipe; save, archive and tidy all the time."""
-    limits = {"segment_bytes": 1 << 14, "log_slack": 1 << 13}
-    database = {"engine": ENGINE, "retention": Retention(capacity=CAPACITY), **limits}
+    """Be the service on a port of its own, told on the pipe; save and tidy all the time."""
+    database = {"engine": ENGINE, "retention": Retention(capacity=CAPACITY)}
     serving = Serving(directory, Listen(port=0), database=database)
-    serving.handler.save_seconds = serving.handler.roll_up_seconds = 0.02
+    serving.handler.tidy_seconds = 0.02
     serving.run(lambda: os.write(pipe, f"{serving.url} {serving.token}\n".encode()))
 
 
@@ -236,10 +234,10 @@ class Senders:
 def kills(count, home):
     """Kill -9 the service at random moments, over and over, on the same directory.
 
-    Three clients store over HTTP meanwhile, and states are saved and what is too much is let go
+    Three clients store over HTTP meanwhile, and states are saved and old measurements become slots
     all the time. Each trial looks at what any client was told of in the last forty.
     """
-    failures, acknowledged, void, compacted = [], 0, 0, 0
+    failures, acknowledged, void = [], 0, 0
     with Serving(home / "warm", Listen(port=0)):
         pass  # what it loads late is there now for all that are forked
     telling, directory = Telling("kills", count), home / "kills"
@@ -260,43 +258,43 @@ def kills(count, home):
         kept += ranges
         acknowledged += sum(last - begin + 1 for begin, last in ranges)
         lost, same = lost_of(directory, kept)
-        compacted += not list(directory.glob("shard-0/00000001.log"))
         void += not ranges  # the service acknowledged nothing: this trial says nothing
         if lost or not same or senders.odd:
             failures.append(
                 {"trial": trial, "lost": lost[:5], "same": same, "odd": senders.odd[:2]}
             )
         telling(trial, failures, acknowledged)
-    found = {"failures": failures, "acknowledged": acknowledged, "void": void}
-    return found | {"compacted": compacted}
+    return {"failures": failures, "acknowledged": acknowledged, "void": void}
 
 
 EVERY = 20.0
-"""Seconds between two measurements of what is archived: a slot has a few, an hour 180."""
+"""Seconds between two measurements: a slot has fifteen, an hour 180."""
+
+
+def everything(_):
+    """Return that all of a series may become slots."""
+    return float("inf")
 
 
 def archive_until_dead(directory):
-    """Store ever more, each moment of the clock later than the last, and archive now and then."""
+    """Store ever more, each moment of the clock later than the last, and move what is old."""
     now = [START]
-    database = ForecastDatabase(
-        directory, Retention(capacity=10**6), clock=lambda: now[0], engine=ENGINE
-    )
-    number = 1 + max((round((c.newest - START) / EVERY) for c in database.columns()), default=-1)
+    memory = SqliteMemory(directory, Retention(capacity=50), clock=lambda: now[0])
+    number = 1 + max((round((c.newest - START) / EVERY) for c in memory.summaries()), default=-1)
     while True:
-        # Pieces of a history: some end within a slot that is long over.
         batch = list(range(number, number + random.randint(1, 200)))
         number = batch[-1] + 1
-        now[0] = max(now[0], START + EVERY * number + random.choice([0.0, 3e4]))
+        now[0] = max(now[0], START + EVERY * number + random.choice([0.0, 3e4, 70 * 86400.0]))
         rows = [(f"availableCpu/h{n % 3}", START + EVERY * n, n % 7 / 7) for n in batch]
-        for future in database.submit(rows).futures:
-            future.result(timeout=10)
+        memory.submit(rows).result(timeout=10)
         if random.random() < 0.5:
-            database.roll_up()
+            memory.tidy(everything)
+            memory.age_slots()
 
 
 def archive(count, home):
-    """Kill -9 whoever archives at random moments; what is over is archived in the end, and once."""
-    failures, slots, short = [], 0, 0
+    """Kill -9 the process that moves old measurements; each is there once, alone or in a slot."""
+    failures, slots = [], 0
     telling, directory = Telling("archive", count), home / "archive"
     for trial in range(count):
         if trial % 40 == 0:
@@ -312,27 +310,19 @@ def archive(count, home):
         time.sleep(random.uniform(0.02, 0.12))  # the moment of the kill is what is tried
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
-        now = [START]
-        database = ForecastDatabase(
-            directory, Retention(capacity=10**6), clock=lambda n=now: n[0], engine=ENGINE
-        )
-        newest = max((column.newest for column in database.columns()), default=START)
-        now[0] = newest + 2e4
-        short += database.roll_up()
-        for column in database.columns():
-            for step in (300.0, 3600.0):
-                measured = {}
-                for at, _ in column.slice():
-                    measured[at // step] = measured.get(at // step, 0) + 1
-                found = database.archive.read(column.text, 0.0, newest + step, step)
-                told = {slot.start // step: slot.count for slot in found}
-                slots += len(found)
-                if told != measured or {slot.step for slot in found} != {step}:
-                    wrong = sorted(set(told.items()) ^ set(measured.items()))[:4]
-                    failures.append({"trial": trial, "series": column.text, "wrong": wrong})
-        database.close(save=False)
+        memory = SqliteMemory(directory, Retention(capacity=50))
+        newest = max((c.newest for c in memory.summaries()), default=START - EVERY)
+        number = 1 + round((newest - START) / EVERY)
+        for host in range(3):
+            name = f"availableCpu/h{host}"
+            found = memory.slots(name, 0.0, 1e12)
+            slots += len(found)
+            kept = len(memory.samples(name)) + sum(slot.count for slot in found)
+            if kept != len(range(host, number, 3)):
+                failures.append({"trial": trial, "series": name, "kept": kept, "of": number})
+        memory.close()
         telling(trial, failures, slots)
-    return {"failures": failures, "slots": slots, "archived_after_kills": short}
+    return {"failures": failures, "slots": slots}
 
 
 def own_mounts():
@@ -371,7 +361,7 @@ def power(count, home):
     bytes that never got there (Linux 6.18; counted apart).
     """
     image, mount = own_disk(home)
-    failures, acknowledged, torn, posthumous, void = [], 0, 0, 0, 0
+    failures, acknowledged, posthumous, void = [], 0, 0, 0
     telling = Telling("power", count)
     for trial in range(count):
         ran("mount", "-o", "loop", str(image), str(mount))
@@ -393,7 +383,6 @@ def power(count, home):
         ran("mount", "-o", "loop", str(image), str(mount))
         acknowledged += sum(last - begin + 1 for begin, last in ranges)
         lost, same = lost_of(directory, ranges)
-        torn += bool(list(directory.glob("*/*.bad-*")))
         posthumous += bool(lost_of(directory, late)[0])
         void += not ranges  # the writer acknowledged nothing: this trial says nothing
         if lost or not same:
@@ -401,53 +390,57 @@ def power(count, home):
         ran("umount", str(mount))
         telling(trial, failures, acknowledged)
     found = {"failures": failures, "acknowledged": acknowledged, "void": void}
-    found["torn_tails"] = torn
     return found | {"lost_of_what_was_acknowledged_after_the_cut": posthumous}
 
 
 def damage(count, home):
-    """Flip and cut every byte of a 64 KiB shard, and random places of one of 3 MB."""
-    del home
-    small = [(number % 5, float(number), number / 3) for number in range(2000)]
-    data, right, failures = encode_measurements(small), set(small), []
-    step = max(1, len(data) // max(count, 1))
-    for place in range(0, len(data), step):
-        flipped = data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
-        for bad, least in ((flipped, 1999), (data[:place] + data[place + 1 :], 1999)):
-            found = {(int(r["key"]), float(r["time"]), float(r["value"])) for r in scan(bad).rows}
-            if len(found) < least or not found <= right:
-                failures.append({"place": place, "kept": len(found)})
-    large = [(number % 5, float(number), number / 3) for number in range(100_000)]
-    whole, all_right = bytearray(encode_measurements(large)), set(large)
-    for trial in range(max(1, count // 100)):
-        chance = random.Random(trial)
-        bad = whole.copy()
-        for _ in range(10):
-            bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
-        rows = scan(bytes(bad)).rows
-        found = {(int(r["key"]), float(r["time"]), float(r["value"])) for r in rows}
-        if len(found) < 99_990 or not found <= all_right:
-            failures.append({"trial": trial, "kept": len(found)})
-    return {"failures": failures}
+    """Change and cut random bytes of a database: it opens, or it is refused as damaged, and nothing else.
 
-
-def cliques(count, home):
-    """Simulate partitioned cliques."""
-    del home
-    failures, events, probes, period, stop = [], 0, 0, 120.0, 1200.0
-    for seed in range(count):
-        world = SimulatedClique(seed, 3 + seed % 6, period, CliqueFaults(stop=stop))
+    What SQLite does not notice is a changed number: it has no checksum of a row.
+    """
+    failures, refused, directory = [], 0, home / "damage"
+    memory = SqliteMemory(directory, Retention(capacity=CAPACITY))
+    memory.submit([row(number) for number in range(3000)]).result(timeout=60)
+    memory.tidy(everything)
+    memory.close()
+    path = directory / "weather.db"
+    whole = path.read_bytes()
+    for trial in range(count):
+        bad = bytearray(whole)
+        for _ in range(random.choice([1, 10, 1000])):
+            bad[random.randrange(len(bad))] ^= 1 << random.randrange(8)
+        path.write_bytes(bad[: random.choice([len(bad), random.randrange(len(bad))])])
+        for beside in directory.glob("weather.db-*"):
+            beside.unlink()
         try:
-            world.run(stop + 2.5 * period)
-            healed = world.agreed()
-            world.run(stop + 5 * period)
-            late = world.probed_since(stop + 2.5 * period)
-            if not healed or late != set(world.names):
-                failures.append({"seed": seed, "healed": healed, "probing": sorted(late)})
-        except DoubleProbeError as error:
-            failures.append({"seed": seed, "error": str(error)})
-        events, probes = events + world.events, probes + len(world.probes)
-    return {"failures": failures, "events": events, "probes": probes}
+            memory = SqliteMemory(directory, Retention(capacity=CAPACITY))
+            try:
+                for each in memory.summaries():
+                    memory.samples(each.text)
+                    memory.slots(each.text, 0.0, 1e12)
+                memory.store(Measurement(SeriesName("availableCpu", "new"), START, 0.5))
+            finally:
+                memory.close()
+        except StorageError:
+            refused += 1
+        except Exception as error:  # noqa: BLE001 - told, and the next
+            failures.append({"trial": trial, "error": repr(error)})
+    return {"failures": failures, "refused": refused}
+
+
+def turns(count, home):
+    """Simulate probe turns: late and lost answers, crashes, joins, restarts of the service."""
+    del home
+    failures, probes = [], 0
+    for seed in range(count):
+        world = TurnWorld(seed, hosts=3 + seed % 13, sites=1 + seed % 3)
+        for _ in range(seed % 4):
+            world.after(world.random.uniform(0, 1800), world.restart_service)
+        world.run(1800)
+        if overlaps := world.overlaps():
+            failures.append({"seed": seed, "overlaps": overlaps[:3]})
+        probes += len(world.probes)
+    return {"failures": failures, "probes": probes}
 
 
 def full(count, home):
@@ -457,7 +450,7 @@ def full(count, home):
     own_mounts()
     disk = home / "full"
     disk.mkdir()
-    ran("mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk))
+    ran("mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(disk))
     failures, number, ballast, slowest = [], 0, disk / "ballast", 0.0
     with Serving(disk / "nws", Listen(port=0)) as serving:
         headers = {"Authorization": f"Bearer {serving.token}"}
@@ -491,9 +484,9 @@ def full(count, home):
             slowest = max(slowest, seconds)
             if statuses[-1] != 507 or not reads or seconds > RECOVERY_SECONDS:
                 failures.append({"trial": trial, "statuses": statuses, "recovery": seconds})
-        kept = {c.text: len(c) for c in serving.database.columns()}
+        kept = {c.text: c.count for c in serving.database.summaries()}
     database = ForecastDatabase(disk / "nws")
-    if {c.text: len(c) for c in database.columns()} != kept or database.problems():
+    if {c.text: c.count for c in database.summaries()} != kept or database.problems():
         failures.append({"after": database.problems()})
     database.close(save=False)
     ran("umount", str(disk))
@@ -523,8 +516,7 @@ deadline = time.monotonic() + 20
 for number in range(12):
     while time.monotonic() < deadline:
         try:
-            for future in database.submit([row(number)]).futures:
-                future.result(timeout=20)
+            database.submit([row(number)]).result(timeout=20)
         except Exception as error:
             print(error, file=sys.stderr)
             time.sleep(0.1)
@@ -539,7 +531,7 @@ def syscalls(count, home):
     if shutil.which("strace") is None:
         raise CannotError("there is no strace")
     failures, trials, faults = [], 0, 0
-    calls = ("fdatasync", "fsync", "write", "openat", "ftruncate")
+    calls = ("fdatasync", "fsync", "pwrite64", "openat", "ftruncate")
     for place in range(1, count + 1):
         started = [(call, home / f"{call}-{place}") for call in calls]
         running = [strained(call, place, directory) for call, directory in started]
@@ -559,10 +551,9 @@ def syscalls(count, home):
 def strained(call, place, directory):
     """Start a storing process whose place-th such call on its files fails."""
     directory.mkdir()
-    shard = directory / "shard-0"
     error = "ENOSPC" if place % 2 else "EIO"
     command = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", f"{directory}.trace"]
-    for path in (directory, shard, shard / "00000001.log"):
+    for path in (directory, directory / "weather.db", directory / "weather.db-wal"):
         command += ["-P", str(path)]
     command += ["-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={place}"]
     command += [sys.executable, "-c", STORING, str(directory), str(Path(__file__).parent)]
@@ -589,21 +580,25 @@ def fuzz(count, home):
     return {"failures": failures + problems, "made": made}
 
 
+def careless(change):
+    """Have every connection to a database change what it executes."""
+    connect = sqlite3.connect
+
+    class Careless(sqlite3.Connection):
+        def execute(self, statement, *values):
+            return super().execute(change(statement), *values)
+
+    sqlite3.connect = lambda *places, **more: connect(*places, factory=Careless, **more)
+
+
 def forget_to_sync():
     """Plant: acknowledge what was written but not synced."""
-    Files.datasync = lambda *_: None
+    careless(lambda text: text.replace("synchronous=FULL", "synchronous=OFF"))
 
 
 def acknowledge_first():
-    """Plant: acknowledge before anything is written."""
-    append = JournalShard.append
-
-    def eager(self, rows, names):
-        if random.random() < 0.5:
-            return self.end
-        return append(self, rows, names)
-
-    JournalShard.append = eager
+    """Plant: acknowledge some batches that are not committed."""
+    careless(lambda t: "ROLLBACK" if t == "COMMIT" and random.random() < 0.5 else t)
 
 
 PLANTS = {
@@ -615,7 +610,7 @@ PARTS = {
     "power": (power, 0.2),
     "archive": (archive, 0.2),
     "damage": (damage, 6.4),
-    "cliques": (cliques, 1.0),
+    "turns": (turns, 1.0),
     "full": (full, 0.1),
     "syscalls": (syscalls, 0.01),
     "fuzz": (fuzz, 0.1),

@@ -30,6 +30,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import foreign_logs
+import foreign_recordings
+
 import hat
 import nws
 from apples.applications import ParameterSweepFile
@@ -39,7 +42,7 @@ from apples.io import json_lines
 from apples.io import parse as parse_journal
 from apples.lab import LabDocument, steps_without_checksums
 from apples.launch import events, host_list, nodes, replies
-from apples.malleable import job_file, messages, sealing
+from apples.malleable import job_file, messages
 from apples.resources import HostListDocument
 from apples.simulation import MachineDocument, read_log
 from apples.topology import (
@@ -53,21 +56,17 @@ from apples.topology import (
 )
 from apples.ui import escaped
 from nws import (
-    SegmentHead,
-    decode,
     decode_request,
-    encode_head,
-    encode_name,
     parse_matrix,
     question,
     read_batch,
     read_history,
-    scan,
+    read_recording,
 )
 
 BLOCK = 1000
 CPU_SECONDS = 2.0
-MOST_GROWTH = 300 << 20
+MAX_GROWTH = 300 << 20
 LONGEST = 1 << 14
 """Bytes of an input: what is said about an input does not depend on its length, and short ones are many."""
 ROOT = Path(__file__).parents[1]
@@ -187,7 +186,7 @@ def expression(data):
 
 
 def requirement(data):
-    language.requirement_of(language.parse(decoded(data)))
+    language.parse(decoded(data))
 
 
 def log(data):
@@ -196,6 +195,20 @@ def log(data):
         file.write(data)
         file.flush()
         read_log(Path(file.name))
+
+
+def recording(data):
+    """A recording from bytes, packed or not."""
+    with tempfile.NamedTemporaryFile(dir=MEMORY) as file:
+        file.write(data)
+        file.flush()
+        read_recording(Path(file.name))
+
+
+def seeds_of(files):
+    """The bytes of made files, but the long ones."""
+    made = (text if isinstance(text, bytes) else text.encode() for text in files.values())
+    return tuple(text for text in made if len(text) < LONGEST)
 
 
 def each_of(make, *readers, errors=(ApplesError,)):
@@ -262,9 +275,6 @@ JOURNAL = (
     )
     + b'["cgroup","x"]\n{"event":"ready"}\n'
 )
-SERIES = encode_head(SegmentHead(1, 2, 3.0)) + (
-    encode_name("availableCpu/ada") * 2
-) + bytes(64)  # fmt: skip
 TOML_WORDS = tuple(
     b'[ [[ ]] ]] = . , # " \' """ \n [[host]] [link] \\ \\u0041 1979-05-27T07:32:00Z true inf'.split(
         b" "
@@ -274,7 +284,7 @@ DOCUMENT_SEEDS = {
     "template": (hat.ApplicationTemplate, ("examples/*/template.toml", "tests/jobs/sample/template.toml")),
     "user": (hat.UserSpecifications, ("examples/*/user.toml",)),
     "host list": (HostListDocument, ("examples/*/hosts.toml", "tests/jobs/sample/hosts.toml")),
-    "lab": (LabDocument, ("benchmarks/figures/*.toml",)),
+    "lab": (LabDocument, ("benchmarks/labs/*.toml",)),
     "machine": (MachineDocument, ()),
     "sweep": (ParameterSweepFile, ("apples/applications/templates/scaffold/sweep/sweep.toml.j2",)),
 }  # fmt: skip
@@ -374,6 +384,33 @@ def parsers():
                 b"+1",
             ),
         ),
+        "foreign log": Parser(
+            log,
+            seeds_of(foreign_logs.READ),
+            (
+                *b"| ; , : { } [ ] NONE null true 0*8 n1/0-3 h_rt= JOB_FINISH \xff\xfe -1 1e999".split(),
+                b"\n",
+                b'"',
+                b"delay",
+                b"composed",
+                b"seq",
+                b"walltime",
+            ),
+        ),
+        "recording": Parser(
+            recording,
+            seeds_of(foreign_recordings.EQUAL),
+            (
+                *b", ; : { } NaN null value timestamp 1,5 # EOF \xff\xfe PK\x03\x04 inf 1e999 -1 matrix".split(),
+                b"\n",
+                b"\t",
+                b'"',
+                b"2026-01-31T12:00",
+                b"0001-01-01",
+                b"9999-12-31T23:59:59+00:01",
+            ),
+            (nws.InputError,),
+        ),
         "packed log": Parser(
             log, tuple(pack(seed(each)) for pack in packers for each in ("log.swf", "sacct.txt"))
         ),
@@ -387,15 +424,14 @@ def parsers():
         ),
         "control": Parser(
             each_of(
-                sealing.parse,
+                messages.parse,
                 messages.request_of,
                 messages.outcome_of,
-                sealing.challenge_of,
-                errors=(sealing.ForgeryError,),
+                errors=(messages.MessageError,),
             ),
             lines_of("control.jsonl"),
             tuple(b"hosts weight cpus rows rate phases reply null true".split()),
-            (sealing.ForgeryError,),
+            (messages.MessageError,),
         ),
         "job file": Parser(
             lambda data: job_file.loads(decoded(data)),
@@ -406,7 +442,7 @@ def parsers():
         "topology daemon": Parser(
             parse_request,
             lines_of("topologyd.jsonl"),
-            tuple(b"verb job request count least until told share null".split()),
+            tuple(b"verb job number count least until told share null".split()),
         ),
         "measurements": Parser(
             lambda data: read_batch(data, []),
@@ -432,12 +468,6 @@ def parsers():
         "sensor's question": Parser(
             question, lines_of("sensor.jsonl"), (b"null", b"do"), (ValueError,)
         ),
-        "clique": Parser(
-            decode,
-            lines_of("clique.jsonl"),
-            tuple(b"epoch visited kind token roster null".split()),
-            (ValueError,),
-        ),
         "Slurm": Parser(
             each_of(
                 decoded,
@@ -462,7 +492,6 @@ def parsers():
             tuple(b"# , ranks rank_bytes host world rank null true {} [] 1e30 -1".split()),
         ),
         "journal": Parser(journal, (JOURNAL,), (), ()),
-        "series journal": Parser(scan, (SERIES,), (b"\xa7W\x01\x01", b"\xa7W\x02\x02"), ()),
         "terminal": Parser(
             printed,
             (b"a\x1b[2J", "\u202ename\u200b".encode(), b"\x9b31m", seed("machine.xml")),
@@ -501,7 +530,7 @@ def fuzz(name, parser, count, first=0):
     finally:
         signal.signal(signal.SIGVTALRM, kept)
     growth = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
-    if growth > MOST_GROWTH:
+    if growth > MAX_GROWTH:
         failures.append({"growth": growth})
     return {"failures": failures, "accepted": accepted, "grown_mb": growth >> 20}
 

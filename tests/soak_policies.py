@@ -133,7 +133,7 @@ class Watched(SchedulingPolicy):
         elif cluster.events.repaired and cluster.queue:  # new promises; the head's is kept
             head = cluster.queue[0].id
             self.promised = {n: at for n, at in self.promised.items() if n == head}
-        settled = self.resized - sum(bool(one.proposal) for one in cluster.running.values())
+        settled = self.resized - sum(one.changing for one in cluster.running.values())
         self.resized += sum(isinstance(one, Resize) for one in decisions)
         for decision in decisions:
             if isinstance(decision, Start):
@@ -385,7 +385,7 @@ def check(seed: int) -> Counter[str]:
         short=sum(one.taken < one.nodes for one in driven.reservations),
     )
     if has_kernel(case.policy, case.config, case.workload):
-        fast = simulate(case.workload, case.policy, case.config)
+        fast = simulate(case.workload, case.policy, case.config, engine="kernel")
         for name in ("start", "end", "resizes", "guest", "mate", "completed"):
             assert getattr(fast, name).tolist() == getattr(driven, name).tolist(), name
         counts["kernels"] += 1

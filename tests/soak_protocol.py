@@ -28,7 +28,7 @@ def main():
             return 1
         counts.update(world.record.told.values())
         counts.update(
-            events=world.clock.events, lost=world.network.lost, doubled=world.network.doubled,
+            events=world.clock.events, cuts=world.network.cuts,
             epochs=len(world.record.epochs), dead=sum(not a.alive for a in world.agents),
         )  # fmt: skip
         if asked.trace:

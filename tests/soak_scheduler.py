@@ -91,8 +91,8 @@ def main():
             one.start()
         for number in range(1, submitted + 1):
             one.ask("wait", f"local.{number}")
-        jobs = one.ask("history")["jobs"]
-        records = {each["id"]: each for each in one.ask("runs")["runs"]}
+        jobs = one.ask("queue", "--all")["jobs"]
+        records = {each["id"]: each for each in one.ask("jobs")["runs"]}
         found = [text for job in jobs if (text := wrong(job, cancelled, records))]
         last = {job["record"] for job in jobs}
         found += [

@@ -44,11 +44,11 @@ from soak_nws import (
 
 from apples.cluster import (
     AttemptPhase,
+    JobHistory,
     JobSubmission,
     LiveScheduler,
     QueueLimits,
     SchedulerLog,
-    read_history,
     read_state,
 )
 from apples.cluster import log as scheduler_log
@@ -170,7 +170,7 @@ class World:
         try:
             with Folder.open(self.directory, links=True) as folder:
                 state = read_state(folder)
-                there = {*state.jobs, *(job.number for job in read_history(folder))}
+            there = {*state.jobs, *JobHistory(self.directory).documents()}
         except (OSError, ApplesError):
             state, there = None, set()
         lost = set(self.acknowledged.values()) - there

@@ -48,16 +48,16 @@ from apples.topology import (
 )
 
 SKIPPED = 77
-VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "post")
+VERBS = ("allocate", "allocate", "allocate", "deallocate", "suspend", "resume", "resize", "attach")
 
 
 def script(seed):
     """Return requests of a random life of a daemon; those it refuses are left out."""
     chance = random.Random(seed)
     requests = []
-    for number in range(14):
+    for _ in range(14):
         job = f"j{chance.randrange(4)}"
-        fields = {"verb": chance.choice(VERBS), "request": f"r{number}", "job": job}
+        fields = {"verb": chance.choice(VERBS), "job": job}
         if fields["verb"] == "allocate":
             count = chance.randint(1, 6)
             least = chance.randint(0, count)
@@ -65,8 +65,8 @@ def script(seed):
             fields |= {"count": count, "least": least, "share": share, "until": "told"}
         elif fields["verb"] == "resize":
             fields["count"] = chance.randint(1, 6)
-        elif fields["verb"] == "post":
-            fields["text"] = "x" * chance.randrange(50)
+        elif fields["verb"] == "attach":
+            fields["requirement"] = f"MAX_RADIUS={chance.randrange(4, 50)}"
         requests.append(parse_request(json.dumps(fields).encode()))
     return asyncio.run(accepted(requests))
 
@@ -128,14 +128,14 @@ def cycles(count, _=0):
             for cycle in range(count):
                 kind = list(BAD_JOBS)[cycle % len(BAD_JOBS)]
                 job = f"cycle{cycle}"
-                asking.ask("allocate", request=f"a{cycle}", job=job, count=1, until="told")
+                asking.ask("allocate", job=job, count=1, until="told")
                 process = Started(daemon.socket, job, "sh", "-c", BAD_JOBS[kind])
                 container = asking.ask("jobs", job=job)["jobs"][0]["pen"]
                 while not isolation.processes(container) and not process.over():
                     os.sched_yield()
                 begin = time.monotonic()
                 try:
-                    asking.ask("deallocate", request=f"d{cycle}", job=job)
+                    asking.ask("deallocate", job=job)
                 except ApplesError as error:  # late: in quarantine, which has to end by itself
                     quarantined += 1
                     if not gone_within(asking, job, 60.0):
@@ -199,7 +199,7 @@ async def asked_for(handler, count, chance):
         job = f"j{chance.randrange(24)}"
         there = job in handler.node.state.jobs
         verb = chance.choice(["resize", "deallocate", "post"]) if there else "allocate"
-        fields = {"verb": verb, "request": f"r{number}", "job": job}
+        fields = {"verb": verb, "job": job}
         if verb == "allocate":
             fields |= {"count": chance.randint(1, 6), "least": 1, "share": chance.random() < 0.3}
             fields["until"] = "told"

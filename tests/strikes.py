@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from apples.launch import descendants, marked, read
-from apples.malleable import RANK_INTERPRETER, REMOTE_SUPERVISOR
+from apples.malleable import far_host
 
 VICTIMS = ("rank", "launcher", "proxy", "supervisor", "connection")
 NEWCOMER, MEMBER, LEAVER = "newcomer", "member", "leaver"
@@ -70,10 +70,10 @@ class Strike:
         return bool(self.struck)
 
     def _strike_connection(self, group):
-        """End the pipes to a supervisor, or the process that leads to one which outlives it."""
-        if not group.places[0].again:
+        """End the pipes to a supervisor, or strike the process that leads to one elsewhere."""
+        if not group.spec.reach:
             group.dismiss()
-        elif not (group.in_sight and group.outlives):
+        elif not group.reported:
             return False
         else:
             os.kill(group.pid, signal.SIGKILL if self.how == "KILL" else signal.SIGSTOP)
@@ -89,8 +89,6 @@ class Strike:
         """
         group = self._group(engine)
         at_once = self.left == 0 and self.how != "PAUSE"
-        if group and group.places[0].again and self.victim == "connection":
-            return  # nobody is lost
         if self.stage == "change" and at_once and group and group.host in engine.change.joining:
             self._stop_ranks(group)
 
@@ -115,11 +113,9 @@ class Strike:
     def _is(self, pid, kind):
         argv = read(f"/proc/{pid}/cmdline").decode(errors="replace").split("\0")
         if kind == "far supervisor":
-            return REMOTE_SUPERVISOR in argv and "relay.py" not in argv[1]
+            return far_host.MODULE in argv and "relay.py" not in argv[1]
         if kind == "rank":
             return any(word.endswith(("counting.py", "shapes.py")) for word in argv[1:2])
-        if kind == "interpreter":
-            return RANK_INTERPRETER in argv
         return argv[0].endswith({"launcher": "mpiexec", "proxy": "hydra_pmi_proxy"}[kind])
 
     def _go_on(self):
@@ -161,7 +157,7 @@ def strike_in_loop(manager, strikes, told=lambda _: None, before_tick=lambda _: 
         look()
         one = next((one for one in strikes if not one.struck), None)
         begins = message["event"] == "safepoint" and engine.stage == "wait"
-        begins = begins and not engine.goes_ahead
+        begins = begins and not engine.prefetches
         if begins and one and is_for_another(one):
             one.hold_back(engine)
         take(group, rank, message)

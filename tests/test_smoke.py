@@ -59,7 +59,7 @@ def test_running_job_shrinks_to_one_host(apples):
     blueprint = ["--blueprint", "blocked"]
     job = apples("run", "--detach", "--weather", "static", *blueprint, *size, template=True)["id"]
     try:
-        resized = apples("resize", job, "--hosts", "ada")
+        resized = apples("resize", job, "--on", "ada")
         assert resized["hosts"] == ["ada"]
         assert resized["rows"] == [200]
     finally:

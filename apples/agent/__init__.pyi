@@ -41,9 +41,11 @@ from apples.agent.estimator import percentiles as percentiles
 from apples.agent.estimator import with_queue as with_queue
 from apples.agent.estimator import with_queue_wait as with_queue_wait
 from apples.agent.estimator import without_risk as without_risk
+from apples.agent.expected_result import compare_result as compare_result
 from apples.agent.explanation import left_out as left_out
 from apples.agent.explanation import remedy as remedy
 from apples.agent.explanation import thresholds as thresholds
+from apples.agent.information.pool import is_measured as is_measured
 from apples.agent.information.pool import offers as offers
 from apples.agent.information.pool import speed_source as speed_source
 from apples.agent.information.pool import start_seconds as start_seconds

@@ -73,9 +73,9 @@ def arranged(
     from apples.agent.launching import distances  # noqa: PLC0415 - strips in the selector's order need none of it
     from apples.resources.distances import between  # noqa: PLC0415
     from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415
-    from apples.topology.message_matrix import MOST_RANKS_SHOWN  # noqa: PLC0415
+    from apples.topology.message_matrix import MAX_RANKS_SHOWN  # noqa: PLC0415
 
-    told = distances(schedule.resources, information, MOST_RANKS_SHOWN)
+    told = distances(schedule.resources, information, MAX_RANKS_SHOWN)
     if counted is None and not told:
         return None
     of_rectangles = bool(schedule.rectangles)

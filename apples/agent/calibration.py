@@ -13,11 +13,11 @@ import numpy as np
 
 from apples.agent.information import (
     InformationPool,
+    is_measured,
     needs_of,
     offers,
     program_of,
     refusal,
-    speed_source,
 )
 from apples.agent.launching import calibration_plan
 from apples.agent.models import StripModel, recall, store_speeds
@@ -48,7 +48,7 @@ PROBE_SECONDS = 5.0
 FIRST_SECONDS = 5.0
 """`measure_first` begins no measurement after this time, so that a run with many new hosts starts soon."""
 
-MOST_AT_ONCE = 8
+MAX_AT_ONCE = 8
 """So many processes at most are measured beside one another on a host: each is a connection."""
 
 Speeds = dict[str, SpeedFunction]
@@ -126,7 +126,7 @@ def measure_first(
     Each of them runs the implementation that it was planned to run, on strips around its own. Then the plan is
     made anew; if it has other hosts that were never measured, these follow. Hosts on the same CPUs are measured
     one after the other, all others at once. A host that cannot be measured keeps the speed that it had, and its
-    plan stays marked (`apples.agent.information.speed_source`). Nothing is measured for a model of the user's own.
+    plan stays marked (`apples.agent.information.is_measured`). Nothing is measured for a model of the user's own.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def measure_first(
             one
             for one in allocations
             if one.host.name not in tried
-            and not speed_source(pool, one.host).holds
+            and not is_measured(pool, one.host)
             and _may_be_measured(pool, one.host)
         ]
         if not unmeasured:
@@ -177,7 +177,7 @@ def measure_first(
         learned = recall(information.learned_key, hosts=information.hosts)
         information = replace(information, learned=learned)
     known = information.for_threads if pool.threads else information
-    left = [name for name in tried if not speed_source(known, information.hosts[name]).holds]
+    left = [name for name in tried if not is_measured(known, information.hosts[name])]
     if left:
         log(
             f"warning: {template.name} was not measured on {listed(left)}: the plan has other speeds there"
@@ -321,7 +321,7 @@ def _speeds(
         # Threads share the host's memory while they are measured: ranks that are compared with them must too.
         # Threads measured together share the memory, one process alone has it to itself: to compare
         # them, ranks are measured together too.
-        at_once = min(host.slots, MOST_AT_ONCE) if by_threads and not one.threads else 1
+        at_once = min(host.slots, MAX_AT_ONCE) if by_threads and not one.threads else 1
         try:
             with ThreadPoolExecutor(at_once) as pool:
                 every = [each.result() for each in [pool.submit(measured) for _ in range(at_once)]]

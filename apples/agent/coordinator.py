@@ -531,8 +531,14 @@ class Coordinator:
         self._repeat_over_horizon(estimate)
         if start.decides_only:
             raise BlueprintStopped(None, self.actuator)
-        from apples.agent.launching import launch_plan  # noqa: PLC0415 - a plan loads no launcher
+        # A plan loads no launcher.
+        from apples.agent.launching import launch_plan  # noqa: PLC0415
+        from apples.launch.plan import refuse_assumed_weeks  # noqa: PLC0415
 
+        if not self.actuator.only_plans:
+            unmeasured = self._present.unmeasured
+            used = [host.name for host in estimate.schedule.resources if host.name in unmeasured]
+            refuse_assumed_weeks(used, estimate.execution_seconds)
         plan = launch_plan(estimate.schedule, self._present, self.messages)
         start.decided(self, plan)
         execution = start.started(self, self.actuator.actuate(plan), estimate)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hat
 from apples.agent.information import InformationPool, start_seconds
@@ -37,6 +38,9 @@ from apples.errors import UsageError
 from apples.resources import Host
 from apples.ui.units import counted, digits, duration
 
+if TYPE_CHECKING:
+    from apples.agent.documents import CorrectionInfo
+
 MAX_LOG_ERROR = 10.0
 """Larger errors, in logarithms, are shown as this one."""
 MAX_LISTED = 20
@@ -54,54 +58,7 @@ LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedCorrection:
-    """A correction with its evidence.
-
-    Attributes
-    ----------
-    kind
-        One of `KINDS`.
-    of
-        Its hosts, by name where the host list has them; of a start, the launcher and the host; of a straggler
-        factor of any set, empty; of a link between sites, their names.
-    factor
-        On the time of its term, the value that is used or would be (of a share bias: on the share; of a link:
-        forecast bandwidth over the one that is used). None for seconds.
-    seconds
-        Of a border wait, or from the launch to a host's start; else None.
-    applied
-        Whether the model uses it: two runs tested it, its error is smaller than that of the model without it, and
-        it was not worse in the newest test. A straggler factor of any set was taught by two sets.
-    runs, first, last
-        Runs that taught it; the days of the first and the last, UTC, such as ``2026-11-28``.
-    tested
-        Runs that it predicted before they taught it.
-    error_with, error_without
-        Its mean absolute error on these runs, and that of the model without it: relative (0.1: 10 %), of a start
-        seconds.
-    bound
-        The largest factor either way, or the most seconds.
-    unused
-        Why the model does not use it; None where it does.
-    """
-
-    kind: str
-    of: tuple[str, ...]
-    factor: float | None
-    seconds: float | None
-    applied: bool
-    runs: int
-    first: str
-    last: str
-    tested: int
-    error_with: float
-    error_without: float
-    bound: float
-    unused: str | None = None
-
-
-def described(information: InformationPool, usable: Sequence[Host]) -> list[DescribedCorrection]:
+def described(information: InformationPool, usable: Sequence[Host]) -> list[CorrectionInfo]:
     """Return each correction of a usable host, or of a link or a set of them, in use or not."""
     names = {host.identity: host.name for host in usable}
     names |= {f"{identity}{THREADS}": f"{name} by threads" for identity, name in names.items()}
@@ -120,7 +77,7 @@ def described(information: InformationPool, usable: Sequence[Host]) -> list[Desc
     return [*_described(information.learned, label), *map(_link, crossed)]
 
 
-def described_all(learned: Learned) -> list[DescribedCorrection]:
+def described_all(learned: Learned) -> list[CorrectionInfo]:
     """Return all corrections of an application, hosts by identity."""
     return [
         *_described(learned, lambda _, key: tuple(key)),
@@ -130,7 +87,7 @@ def described_all(learned: Learned) -> list[DescribedCorrection]:
 
 def _described(
     learned: Learned, label: Callable[[str, Sequence[str]], tuple[str, ...] | None]
-) -> Iterator[DescribedCorrection]:
+) -> Iterator[CorrectionInfo]:
     for known in learned.corrections.values():
         of = label(known.kind, known.key)
         if of is not None:
@@ -138,10 +95,10 @@ def _described(
     for pair, link in learned.links.hosts.items():
         of = label(LINK, pair)
         if of is not None:
-            yield replace(_link(link), of=of)
+            yield {**_link(link), "of": list(of)}
 
 
-def _correction(known: Correction, of: tuple[str, ...], *, applied: bool) -> DescribedCorrection:
+def _correction(known: Correction, of: tuple[str, ...], *, applied: bool) -> CorrectionInfo:
     in_seconds, seconds = KINDS[known.kind].in_seconds, known.candidate
     if known.kind == START:
         seconds = max(0.0, known.forecast + seconds)
@@ -155,7 +112,7 @@ def _correction(known: Correction, of: tuple[str, ...], *, applied: bool) -> Des
     )
 
 
-def _link(link: LearnedLink) -> DescribedCorrection:
+def _link(link: LearnedLink) -> CorrectionInfo:
     return _with_evidence(
         LINK, link.between, link.factor, None, link.evidence, applied=link.evidence.helps
     )
@@ -169,22 +126,22 @@ def _with_evidence(
     evidence: Evidence,
     *,
     applied: bool,
-) -> DescribedCorrection:
-    return DescribedCorrection(
-        kind,
-        of,
-        factor,
-        seconds,
-        applied,
-        evidence.runs,
-        _day(evidence.first),
-        _day(evidence.last),
-        evidence.tested,
-        _error(kind, evidence.error_with),
-        _error(kind, evidence.error_without),
-        KINDS[kind].bound,
-        None if applied else _unused(evidence),
-    )
+) -> CorrectionInfo:
+    return {
+        "kind": kind,
+        "of": list(of),
+        "factor": factor,
+        "seconds": seconds,
+        "applied": applied,
+        "runs": evidence.runs,
+        "first": _day(evidence.first),
+        "last": _day(evidence.last),
+        "tested": evidence.tested,
+        "error_with": _error(kind, evidence.error_with),
+        "error_without": _error(kind, evidence.error_without),
+        "bound": KINDS[kind].bound,
+        "unused": None if applied else _unused(evidence),
+    }
 
 
 def _unused(evidence: Evidence) -> str:
@@ -269,7 +226,9 @@ def named(name: str) -> list[ApplicationState]:
         return chosen
     words = [word for state in known for word in (*state.names, *state.hosts)]
     near = hat.nearest(name, words)
-    hint = f"did you mean '{near}'?" if near else "`apples learned` lists what is stored"
+    hint = (
+        f"did you mean '{near}'?" if near else "`apples calibrate --learned` lists what is stored"
+    )
     raise UsageError(
         f"'{hat.printable(name)}': no learned state of this application, folder or host; {hint}",
         code="learned-unknown",
@@ -344,7 +303,7 @@ def _error(kind: str, error: float) -> float:
 
 def dearest(
     information: InformationPool, host: Host, others: Sequence[Host], run_seconds: float
-) -> DescribedCorrection | None:
+) -> CorrectionInfo | None:
     """Return the correction in use that makes a host beside others dearest; None where none does by much.
 
     Parameters
@@ -355,14 +314,14 @@ def dearest(
     priced = [
         (_price(known, information, host, others, run_seconds), known)
         for known in described(information, [host, *others])
-        if known.applied
+        if known["applied"]
     ]
     price, dearest_of_all = max(priced, key=lambda pair: pair[0], default=(1.0, None))
     return dearest_of_all if price > DEAR else None
 
 
 def _price(
-    known: DescribedCorrection,
+    known: CorrectionInfo,
     information: InformationPool,
     host: Host,
     others: Sequence[Host],
@@ -373,30 +332,30 @@ def _price(
     Share biases below 1 and the other factors above 1 make a host dearer. A border wait is compared with the
     border that it is added to, a start with the whole run, and the straggler factor with that of the others.
     """
-    factor, seconds = known.factor or 1.0, known.seconds or 0.0
-    if known.kind == STRAGGLER_FACTOR:
+    factor, seconds = known["factor"] or 1.0, known["seconds"] or 0.0
+    if known["kind"] == STRAGGLER_FACTOR:
         return _dearer_by_stragglers(known, information, host, others)
-    if known.kind == START and known.of[1] == host.name:
+    if known["kind"] == START and known["of"][1] == host.name:
         before = start_seconds(information, others)
         listed = max(host.start_seconds or 0.0, before)
         return (run_seconds + max(seconds, before)) / (run_seconds + listed)
-    if known.kind == LINK:
-        between, names = set(known.of), {other.name for other in others}
+    if known["kind"] == LINK:
+        between, names = set(known["of"]), {other.name for other in others}
         touches = not between.isdisjoint({host.name, host.site}) and (
             host.name not in between or not between.isdisjoint(names)
         )
     else:
-        touches = known.of == (host.name,)
+        touches = known["of"] == [host.name]
     if not touches:
         return 1.0
-    if known.kind == BORDER_WAIT:
+    if known["kind"] == BORDER_WAIT:
         border = min(information.model.borders(host, others).tolist(), default=0.0)
         return border / (border - seconds) if border > seconds else math.inf
-    return 1.0 / factor if known.kind == SHARE_BIAS else factor
+    return 1.0 / factor if known["kind"] == SHARE_BIAS else factor
 
 
 def _dearer_by_stragglers(
-    known: DescribedCorrection,
+    known: CorrectionInfo,
     information: InformationPool,
     host: Host,
     others: Sequence[Host],
@@ -405,28 +364,29 @@ def _dearer_by_stragglers(
     hosts, threads = [host, *others], information.threads
     factor_of = information.learned.straggler_factor_of
     with_it = factor_of(hosts, threads=threads)
-    if known.factor != with_it or set(known.of) not in (set(), {each.name for each in hosts}):
+    if known["factor"] != with_it or set(known["of"]) not in (
+        set(),
+        {each.name for each in hosts},
+    ):
         return 1.0
     return with_it / factor_of(others, threads=threads)
 
 
-def dear_words(known: DescribedCorrection | None) -> str:
+def dear_words(known: CorrectionInfo | None) -> str:
     """Return a correction as the end of a reason, in parentheses; empty without one.
 
     Examples
     --------
-    >>> day = "2026-11-28"
-    >>> dear_words(
-    ...     DescribedCorrection("link", ("a", "b"), 2.1, None, True, 3, day, day, 2, 0.1, 0.7, 30.0)
-    ... )
+    >>> link = {"kind": "link", "of": ["a", "b"], "factor": 2.1, "seconds": None, "applied": True, "runs": 3}
+    >>> dear_words(link)
     ' (its link is learned: 2.1 times the forecast, 3 runs)'
     """
     if known is None:
         return ""
-    runs = counted(known.runs, "run")
-    if known.seconds is not None:
-        value = duration(known.seconds) + (" a border" if known.kind == BORDER_WAIT else "")
+    label, runs = LABELS[known["kind"]], counted(known["runs"], "run")
+    if known["seconds"] is not None:
+        value = duration(known["seconds"]) + (" a border" if known["kind"] == BORDER_WAIT else "")
     else:
-        against = "the forecast" if known.kind in (LINK, SHARE_BIAS) else "the model"
-        value = f"{digits(known.factor or 1.0, 2)} times {against}"
-    return f" ({LABELS[known.kind]} is learned: {value}, {runs})"
+        against = "the forecast" if known["kind"] in (LINK, SHARE_BIAS) else "the model"
+        value = f"{digits(known['factor'] or 1.0, 2)} times {against}"
+    return f" ({label} is learned: {value}, {runs})"

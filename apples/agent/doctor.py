@@ -20,18 +20,20 @@ from apples.agent.information import available_here
 from apples.errors import UsageError
 from apples.io import state
 from apples.launch import hydra, quota
+from apples.launch.meeting import with_meeting
 from apples.launch.program_check import Check, ProblemSize, check_program
 from apples.launch.remote.addresses import is_here
-from apples.launch.remote.fitness import RESOLVE_SECONDS, Finding, Fitness, Needs
+from apples.launch.remote.fitness import LARGER_SHM, RESOLVE_SECONDS, Finding, Fitness, Needs
 from apples.launch.remote.preflight import preflight
+from apples.launch.this_host import lacking_shared_memory
 from apples.malleable.migration.criu import version_of, working_criu
 from apples.malleable.migration.hosts import trial_migration
 from apples.resources import Host, HostList, Network
 from apples.ui.units import amount, digits
 from apples.weather.local import LocalSensing
 
-LEAST_PYTHON = (3, 11)
-MOST_GPUS, SHOWN = 16, 400
+MIN_PYTHON = (3, 11)
+MAX_GPUS, SHOWN = 16, 400
 SMALL = {"grid": "24", "iterations": "6"}
 """What a program is checked at."""
 TELLING = {"grid": "600", "iterations": "20"}
@@ -49,7 +51,7 @@ def examine() -> Iterator[Finding]:
 
 def _python(name: str) -> Finding:
     found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= LEAST_PYTHON:
+    if sys.version_info >= MIN_PYTHON:
         return Finding(name, "ok", found)
     return Finding(name, "fail", found, "install Python 3.11 or newer")
 
@@ -90,7 +92,7 @@ def gpu_finding(name: str, seconds: float = 20.0) -> Finding:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding(name, "warn", f"nvidia-smi: {error}", cure)
-    found = "; ".join(line.strip() for line in done.stdout.splitlines()[:MOST_GPUS])[:SHOWN]
+    found = "; ".join(line.strip() for line in done.stdout.splitlines()[:MAX_GPUS])[:SHOWN]
     if done.returncode or not found:
         return Finding(name, "warn", f"nvidia-smi: {found or 'finds none'}", cure)
     if importlib.util.find_spec("numba") is None:
@@ -123,7 +125,7 @@ def _quota(name: str) -> Finding:
 def _criu(name: str) -> Finding:
     """Move a sleeping program with every CRIU there is: what `check` says is not what works."""
     found, missing = working_criu()
-    cure = "see docs/how-to/migration.md: a private CRIU; without, apples migrate cannot move programs"
+    cure = "install a private CRIU (apples help migration); without it, unmodified programs cannot be moved"
     if found is None:
         return Finding(name, "warn", missing, cure)
     reason = trial_migration()
@@ -142,6 +144,13 @@ def _state(name: str) -> Finding:
         cure = "make it writable, or set XDG_STATE_HOME: nothing is learned from runs meanwhile"
         return Finding(name, "warn", f"{folder}: {error.strerror}", cure)
     return Finding(name, "ok", str(folder))
+
+
+def _shm(name: str) -> Finding:
+    ranks = len(os.sched_getaffinity(0))
+    if lacking := lacking_shared_memory(ranks):
+        return Finding(name, "warn", lacking, LARGER_SHM)
+    return Finding(name, "ok", f"enough for a rank on each of {ranks} CPUs")
 
 
 def _ports(name: str) -> Finding:
@@ -173,9 +182,12 @@ def _name(name: str) -> Finding:
 
 
 def examine_hosts(listed: HostList) -> dict[str, Fitness]:
-    """Return what a look at every host of a list found, those that are this machine left out."""
+    """Return the fitness of every host of a list that is another machine.
+
+    The hosts that the checks find fit are launched on: one MPI rank on each, which must meet.
+    """
     others = [host for host in listed if not is_here(host)]
-    return preflight(others, listed, Needs())
+    return with_meeting(preflight(others, listed, Needs()), listed)
 
 
 def _version(package: str) -> str:
@@ -195,6 +207,7 @@ CHECKS: dict[str, Callable[[str], Finding]] = {
     "quota": _quota,
     "criu": _criu,
     "state": _state,
+    "shm": _shm,
     "ports": _ports,
     "name": _name,
 }

@@ -19,9 +19,9 @@ import numpy as np
 
 from apples.agent.information import (
     InformationPool,
+    is_measured,
     queue_seconds,
     refusal,
-    speed_source,
     start_seconds,
 )
 from apples.agent.models.conformal import (
@@ -47,11 +47,11 @@ from apples.resources.schedule import (
 from hat import Preferences
 
 DRAWS = 20_000
-MOST_NUMBERS = 400_000
+MAX_NUMBERS = 400_000
 """Draws times hosts: for very many hosts fewer draws do, the maximum hardly varies then."""
 LOW, HIGH = 10, 90
 SEED = 1996
-ENOUGH_WAITING, MOST_ASKED = 8, 64
+ENOUGH_WAITING, MAX_ASKED = 8, 64
 """The waits of so many sets of hosts are compared; so many are asked for at most: each is a query."""
 
 
@@ -119,7 +119,7 @@ class PerformanceEstimator:
         seconds = estimate.execution_seconds
         low = high = seconds
         pool, following = information.pool_of(schedule), next_interval(past)
-        measured = all(speed_source(pool, host).holds for host in schedule.resources)
+        measured = all(is_measured(pool, host) for host in schedule.resources)
         if following is not None and len(past) >= MIN_RUNS and measured:
             stretch = math.exp(following.half_width)
             low, high = mean / stretch, mean * stretch
@@ -132,7 +132,7 @@ class PerformanceEstimator:
 
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:
         """Return the model's own: 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""
-        count = max(200, min(DRAWS, MOST_NUMBERS // max(1, len(schedule.resources))))
+        count = max(200, min(DRAWS, MAX_NUMBERS // max(1, len(schedule.resources))))
         draws = information.model_of(schedule).draw(
             schedule.resources,
             np.array(schedule.rows, dtype=float),
@@ -266,7 +266,7 @@ def with_queue_wait(
         if queued not in answers:
             waits = [each for each in answers.values() if not isinstance(each, str)]
             sooner = not (likes.prefer or likes.avoid) and any(not e.wait_seconds for e in found)
-            if sooner or len(waits) == ENOUGH_WAITING or len(answers) == MOST_ASKED:
+            if sooner or len(waits) == ENOUGH_WAITING or len(answers) == MAX_ASKED:
                 continue
             answers[queued] = _asked(estimate, actuator, information)
         answer = answers[queued]
@@ -304,7 +304,7 @@ def with_queue(information: InformationPool, actuator: Actuator) -> InformationP
     if queued:
         information = information.with_findings(actuator.look(host_survey(information)))
     asked = {host: 0.0 for host in listed if host not in queued}  # they are held already
-    for host in [host for host in queued if not refusal(information, host)][:MOST_ASKED]:
+    for host in [host for host in queued if not refusal(information, host)][:MAX_ASKED]:
         row = Schedule((Allocation(host, 1, information.implementation(host)),))
         try:
             asked[host] = max(0.0, actuator.wait_seconds(launch_plan(row, information)))

@@ -10,9 +10,10 @@ new plan would say there (tested within 1 % either side).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from apples.resources.schedule import Allocation, Estimate, Schedule
 from apples.ui.units import amount, counted, duration
 from apples.weather.conditions import error_of
 
+if TYPE_CHECKING:
+    from apples.agent.documents import Binding, ChangeInfo, LeftOut
+
 PRECISION = 1.002
 """Ratio at which a bisection stops: well inside the 1 % that is promised."""
 SLOWEST, FASTEST = 64.0, 1 / 64.0
@@ -42,48 +46,31 @@ CLOSE, WATCH = 1.5, 4.0
 
 Vary = Callable[[float], InformationPool]
 Answer = tuple[str, ...]
+Quantity = Literal["cpu", "speed", "latency", "memory"]
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """One quantity of one host, its value now, and the value at which the answer changes.
-
-    Attributes
-    ----------
-    quantity
-        ``cpu`` (share), ``speed`` (times its present speed), ``latency`` (times the present
-        one to everybody), ``memory`` (bytes).
-    now, error, at
-        In the quantity's unit; `error` is the forecast's mean absolute error, 0 if it has none.
-    answer
-        The set that wins beyond it, sorted by name; empty when nothing is feasible there.
-    """
-
-    host: str
-    quantity: str
-    now: float
-    error: float
-    at: float
-    answer: Answer
-
-    @property
-    def errors_away(self) -> float | None:
-        """How many forecast errors lie between now and the change; None without an error."""
-        return abs(self.at - self.now) / self.error if self.error > 0 else None
-
-    @property
-    def advice(self) -> str:
-        """``close``, ``watch`` or ``safe``: by the forecast's errors, without any by the ratio."""
-        if self.errors_away is not None:
-            away = self.errors_away
-            return "close" if away < CLOSE else "watch" if away < WATCH else "safe"
-        ratio = max(self.at, self.now) / max(min(self.at, self.now), 1e-300)
-        return "close" if ratio < 1.1 else "watch" if ratio < 1.5 else "safe"
+def _change(
+    host: str, quantity: Quantity, now: float, error: float, at: float, answer: Answer
+) -> ChangeInfo:
+    """Return the value at which the answer changes, how many forecast errors away it is, and an advice."""
+    away = abs(at - now) / error if error > 0 else None
+    ratio = max(at, now) / max(min(at, now), 1e-300)
+    close, watch = (away < CLOSE, away < WATCH) if away is not None else (ratio < 1.1, ratio < 1.5)
+    return {
+        "host": host,
+        "quantity": quantity,
+        "now": now,
+        "error": error,
+        "at": at,
+        "answer": list(answer),
+        "errors_away": away,
+        "advice": "close" if close else "watch" if watch else "safe",
+    }
 
 
 def thresholds(
     coordinator: Coordinator, blueprint: Blueprint, asked: Sequence[Question] | None = None
-) -> Iterator[Threshold]:
+) -> Iterator[ChangeInfo]:
     """Yield where the coordinator's last answer changes, by the questions that are asked.
 
     Parameters
@@ -99,7 +86,7 @@ def thresholds(
         if found is not None:
             factor, answer = found
             at = now / factor if quantity in {"cpu", "speed"} else now * factor
-            yield Threshold(host.name, quantity, now, error, at, answer)
+            yield _change(host.name, quantity, now, error, at, answer)
 
 
 def first_questions(possible: Sequence[Question], coordinator: Coordinator) -> Sequence[Question]:
@@ -124,7 +111,7 @@ def questions(record: DecisionLog) -> list[Question]:
     return [question for turn in turns for question in turn if question is not None]
 
 
-Question = tuple[Host, str, float, float, Vary, float]
+Question = tuple[Host, Quantity, float, float, Vary, float]
 
 
 def _of_chosen(host: Host, record: DecisionLog) -> Iterator[Question]:
@@ -221,15 +208,6 @@ EXPLAINED = 12
 """Left-out hosts that are explained one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A usable host that was not chosen: a sentence, and the two times in it (seconds)."""
-
-    host: str
-    reason: str
-    figures: tuple[float, float]
-
-
 def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     """Yield the reason for each usable host that was not chosen, the first twelve."""
     chosen, information = decision_log.chosen, decision_log.information
@@ -241,7 +219,8 @@ def left_out(decision_log: DecisionLog) -> Iterator[LeftOut]:
     for host in others[:EXPLAINED]:
         reason = _reason(host, chosen, limits)
         learned = dearest(information, host, chosen.schedule.resources, chosen.execution_seconds)
-        yield replace(reason, reason=reason.reason + dear_words(learned))
+        reason["reason"] += dear_words(learned)
+        yield reason
 
 
 def _reason(host: Host, chosen: Estimate, limits: Limits) -> LeftOut:
@@ -253,11 +232,11 @@ def _reason(host: Host, chosen: Estimate, limits: Limits) -> LeftOut:
             f"no plan with it holds the grid: it offers {amount(offered)}; "
             f"without it an iteration takes {duration(now)}"
         )
-        return LeftOut(host.name, reason, (offered, now))
+        return {"host": host.name, "reason": reason, "figures": [offered, now]}
     seconds, border = best
     if border >= now:
         reason = f"its border costs {duration(border)}, the whole iteration takes {duration(now)}"
-        return LeftOut(host.name, reason, (border, now))
+        return {"host": host.name, "reason": reason, "figures": [border, now]}
     reason = f"with it an iteration would take {duration(seconds)}, without it {duration(now)}"
     refusal = limits.refuse_set((*chosen.schedule.resources, host))
     if refusal is not None:
@@ -266,7 +245,7 @@ def _reason(host: Host, chosen: Estimate, limits: Limits) -> LeftOut:
         reason = f"{reason}: the user's objective, preferences or blueprint leave it out"
     else:
         reason = f"{reason} (its border costs {duration(border)})"
-    return LeftOut(host.name, reason, (seconds, now))
+    return {"host": host.name, "reason": reason, "figures": [seconds, now]}
 
 
 def _with(
@@ -304,29 +283,6 @@ def _with(
 
 
 # ---------------------------------------------------------------- binding limits
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A limit without which the plan would be better.
-
-    Attributes
-    ----------
-    host
-        The host that the limit holds back.
-    what
-        ``memory`` of the host, ``allocation`` (the user's most bytes on one host), or the user's limit on
-        ``hosts``, ``sites``, ``distance``, ``deadline`` or ``cost``.
-    limit, needed
-        What the limit is, and what the better plan needs: bytes, hosts, sites, the distance's unit, seconds, or
-        the currency of the costs.
-    reason
-        One sentence with the numbers in it.
-    """
-
-    host: str
-    what: str
-    limit: float
-    needed: float
-    reason: str
 
 
 def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[Binding]:
@@ -350,7 +306,9 @@ def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[
             continue
         more = max(1.0, (even - border[place]) / per_row[place] / rows[place])
         own = information.specifications.constraints.memory
-        what = "allocation" if own is not None and own <= offered else "memory"
+        what: Literal["allocation", "memory"] = (
+            "allocation" if own is not None and own <= offered else "memory"
+        )
         words = (
             f"the user's limit of {amount(offered)} a host admits no more"
             if what == "allocation"
@@ -359,13 +317,14 @@ def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[
         took = f"{allocation.rows:,.0f} rows"
         if allocation.rectangle:
             took = f"{allocation.rectangle.rows:,} x {allocation.rectangle.columns:,} points"
-        yield Binding(
-            host.name,
-            what,
-            offered,
-            float(model.memory_of(allocation) * more),
-            f"{host.name} takes {took} in {duration(busy[place])} of {duration(float(busy.max()))}: {words}",
-        )
+        yield {
+            "host": host.name,
+            "what": what,
+            "limit": offered,
+            "needed": float(model.memory_of(allocation) * more),
+            "reason": f"{host.name} takes {took} in {duration(busy[place])} of "
+            f"{duration(float(busy.max()))}: {words}",
+        }
 
 
 def _one_more(allocation: Allocation, information: InformationPool) -> float:
@@ -430,7 +389,7 @@ def _without_each_limit(ask: _Asker) -> Iterator[_WithoutLimit]:
             yield _WithoutLimit(field, given, decision, decision.chosen, limits)
 
 
-WHAT_BINDS = {
+WHAT_BINDS: Mapping[str, Literal["hosts", "sites", "distance", "deadline", "cost"]] = {
     "minimum_hosts": "hosts",
     "maximum_hosts": "hosts",
     "maximum_sites": "sites",
@@ -449,15 +408,15 @@ def _binding(
     new = [host for host in hosts if host.name not in chosen.names]
     beyond = [host for host in new if host.site not in sites] if what == "sites" else new
     host = (beyond or new or [*hosts])[0].name
-    return Binding(
-        host,
-        what,
-        given,
-        needed,
-        f"with {host} a plan of {counted(len(hosts), 'host')} takes "
+    return {
+        "host": host,
+        "what": what,
+        "limit": given,
+        "needed": needed,
+        "reason": f"with {host} a plan of {counted(len(hosts), 'host')} takes "
         f"{duration(better.iteration_seconds)} an iteration ({what} {needed:.4g}): "
         f"{field} = {given:.4g} forbids it",
-    )
+    }
 
 
 def _with_limit(information: InformationPool, field: str, limit: float | None) -> InformationPool:

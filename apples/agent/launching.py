@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from apples.launch.plan import (
     Strip,
     strips_of,
 )
+from apples.launch.this_host import PYTHON
 from apples.resources import Host, Link
 from apples.resources.distances import HostDistances, host_distances, tells
 from apples.resources.schedule import Allocation, Schedule
@@ -61,7 +61,6 @@ def launch_plan(
         iterations=application.iterations,
         iteration_seconds=information.model_of(schedule).iteration_seconds(schedule),
         silence_seconds=silence_seconds(schedule, information),
-        result_seconds=result_seconds(schedule, information),
         cpu_quotas=_cpu_quotas(schedule, information),
         findings=information.findings,
         malleable=(limits := _malleable_limits(information)),
@@ -83,12 +82,12 @@ def _with_messages(strips: tuple[Strip, ...], messages: MessageMatrix) -> tuple[
     return tuple(found) if first == len(messages.ranks) else strips
 
 
-MOST_PAIRED = 64
+MAX_PAIRED = 64
 """Hosts up to which a program is told how far each two are from each other: the table has their square."""
 
 
 def distances(
-    hosts: Sequence[Host], information: InformationPool, most: int = MOST_PAIRED
+    hosts: Sequence[Host], information: InformationPool, most: int = MAX_PAIRED
 ) -> HostDistances:
     """Return how far some hosts are from each other; empty where that tells nothing, or of more hosts than `most`.
 
@@ -133,7 +132,7 @@ def host_survey(information: InformationPool) -> HostSurvey:
 
 def host_program(host: Host, implementation: str, information: InformationPool) -> HostProgram:
     """Return how an implementation is started on one host."""
-    remote = program_of(information, implementation, host.python or sys.executable)
+    remote = program_of(information, implementation, PYTHON)
     return HostProgram(
         host,
         implementation,
@@ -148,11 +147,11 @@ def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
     return max(
         SILENCE_SECONDS,
         SILENT_ITERATIONS * information.model_of(schedule).iteration_seconds(schedule),
-        result_seconds(schedule, information),
+        _result_seconds(schedule, information),
     )
 
 
-def result_seconds(schedule: Schedule, information: InformationPool) -> float:
+def _result_seconds(schedule: Schedule, information: InformationPool) -> float:
     """Return for how long the result may be on its way to the first rank."""
     application = information.application
     size = application.rows * application.columns * application.element_bytes

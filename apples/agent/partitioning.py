@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from apples.agent.information import InformationPool
 from apples.resources.schedule import Schedule
 
 if TYPE_CHECKING:
+    from apples.agent.documents import Partitions
     from apples.malleable.balancers.block_table import Decomposition
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionCost:
-    """How a schedule's data is cut, beside one partition a rank.
-
-    Attributes
-    ----------
-    decomposition
-        As the user wrote it.
-    partitions, ranks
-        How many there are.
-    computing
-        How many times as long as with one partition a rank the longest rank computes; borders are apart.
-    """
-
-    decomposition: str
-    partitions: int
-    ranks: int
-    computing: float
 
 
 def min_ranks(asked: Decomposition) -> int:
@@ -56,7 +36,7 @@ def decomposition_of(schedule: Schedule, information: InformationPool) -> str:
     return str(asked) if ranks >= min_ranks(asked) else "tight"
 
 
-def partition_cost(schedule: Schedule, information: InformationPool) -> PartitionCost | None:
+def partition_cost(schedule: Schedule, information: InformationPool) -> Partitions | None:
     """Return how a schedule's data is cut; None without a preference of the user.
 
     Raises
@@ -70,4 +50,9 @@ def partition_cost(schedule: Schedule, information: InformationPool) -> Partitio
     from apples.agent.models.partitioned import shared_out  # noqa: PLC0415 - few users prefer one
 
     shares, seconds = shared_out(asked, schedule)
-    return PartitionCost(str(asked), len(shares), len(seconds), max(1.0, *seconds))
+    return {
+        "decomposition": str(asked),
+        "partitions": len(shares),
+        "ranks": len(seconds),
+        "computing": max(1.0, *seconds),
+    }

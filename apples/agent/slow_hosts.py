@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median, median_high, median_low
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from apples.ui.units import duration
 
 if TYPE_CHECKING:
+    from apples.agent.documents import SlowHostEntry
     from apples.launch.events import HostTimes, Progress
     from apples.resources.schedule import Estimate
     from apples.weather.conditions import Conditions
@@ -113,17 +114,9 @@ class SlowHost:
     costs_seconds: float
     until_iteration: int | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> SlowHostEntry:
         """Return it as an entry of ``execution.slow_hosts``."""
-        return {
-            "host": self.host,
-            "since_iteration": self.since_iteration,
-            "until_iteration": self.until_iteration,
-            "factor": self.factor,
-            "cause": self.cause,
-            "iteration_cost_seconds": self.iteration_cost_seconds,
-            "costs_seconds": self.costs_seconds,
-        }
+        return cast("SlowHostEntry", asdict(self))
 
     @property
     def text(self) -> str:
@@ -147,7 +140,7 @@ CAUSES: Mapping[str, str] = {
 }
 
 
-def slow_host_text(document: Mapping[str, Any]) -> str:
+def slow_host_text(document: SlowHostEntry) -> str:
     """Return an entry of ``execution.slow_hosts`` as one line.
 
     Examples

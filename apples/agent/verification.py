@@ -5,26 +5,37 @@ not, a *sample* is compared: the first iterations, run once more on the partitio
 one process. A sample still fails where the result depends on the partition, a border is exchanged wrongly or a
 host computes other numbers than this one; it says nothing of what happened in the run itself after them.
 
+If the template names a function (`expected_result`), the result of that second run is compared with it, too.
+Equal digests make that a comparison with the run itself.
+
 A run of one rank is compared with two ranks of uneven strips instead: one process against one process would not
 test the partition.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from apples.agent import expected_result
 from apples.agent.information import InformationPool
 from apples.agent.launching import launch_plan
 from apples.errors import ApplesError, VerificationError
+from apples.io.log import discard
 from apples.launch.actuator import Actuator, Execution
 from apples.launch.events import Outcome, Progress, RowDigests, Talk, unheard
 from apples.resources import Host, HostList, Network
 from apples.resources.schedule import Allocation, Schedule
 from apples.ui.units import amount, duration
+
+if TYPE_CHECKING:
+    from apples.agent.documents import Asked, DifferingRow, How, VerificationInfo
 
 ANNOUNCED_SECONDS = 5.0
 """A check that is predicted to take longer is announced, and tells how far it is."""
@@ -33,10 +44,14 @@ FULL_SECONDS, SHORT_RUN_SECONDS, BUDGET_SHARE = 10.0, 30.0, 0.2
 command takes at most this share more than the program did."""
 SAMPLE_SECONDS = 5.0
 """What a sample is made for: as many iterations as that allows."""
-MOST_AROUND_SECONDS, DIGEST_RATE = 2.0, 100e6
+MAX_AROUND_SECONDS, DIGEST_RATE = 2.0, 100e6
 """What the start of a short run takes at most, and its end beside the bytes a second of its result."""
 LOOKED_AT_SECONDS = 1.0
 """Of a run as one process, before its rate is believed."""
+LEFT_SECONDS = 1.0
+"""Between two estimates of the seconds that a check still takes."""
+MIN_FUNCTION_SECONDS = 2.0
+"""What a function of the template may take at least: its process starts meanwhile."""
 TOLD_SHARE, TOLD_SECONDS = 0.1, 60.0
 """How far a check is, is told after such a share of it or so many seconds."""
 
@@ -55,15 +70,6 @@ class Reference:
         if not self.sha256 or not sha256:
             return None
         return (iterations, sha256) == (self.iterations, self.sha256)
-
-
-@dataclass(frozen=True, slots=True)
-class DifferingRow:
-    """The first row in which a result is not the sequential one's, and who had it."""
-
-    row: int
-    host: str
-    rank: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +96,12 @@ class Verification:
         Where the partition of a sample was run: ``hosts`` or ``this machine``; empty without one.
     ranks, reference_ranks
         Of the two results that were compared; 0 where nothing was.
+    comparison
+        With the function that the template names; None where there is none, or the results differ already.
     """
 
-    asked: str = "none"
-    how: str = "none"
+    asked: Asked = "none"
+    how: How = "none"
     verified: bool | None = None
     iterations: int = 0
     predicted_seconds: float | None = None
@@ -103,15 +111,15 @@ class Verification:
     sampled_on: str = ""
     ranks: int = 0
     reference_ranks: int = 0
+    comparison: expected_result.ResultComparison | None = None
 
     @property
     def partition_tested(self) -> bool:
         """Return whether the results of two different partitions were compared."""
         return self.ranks != self.reference_ranks
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> VerificationInfo:
         """Return it as the key ``verification`` of ``apples.run/1``."""
-        row = self.difference
         return {
             "asked": self.asked,
             "how": self.how,
@@ -127,7 +135,8 @@ class Verification:
             }
             if self.ranks
             else None,
-            "differs_at": row and {"row": row.row, "host": row.host, "rank": row.rank},
+            "differs_at": self.difference,
+            "expected_result": self.comparison.document() if self.comparison else None,
         }
 
 
@@ -187,11 +196,12 @@ class _TooLongError(Exception):
 
 
 def verify(
-    asked: str,
+    asked: Asked,
     run: FinishedRun,
     information: InformationPool,
     reference: Reference | None = None,
     talk: Talk = unheard,
+    on_left: Callable[[float], object] = discard,
 ) -> Verification:
     """Check the result of a run in the way that was asked for, or that its budget allows.
 
@@ -203,15 +213,18 @@ def verify(
         ``auto``, ``full`` or ``sample``.
     reference
         What the sequential run gave, where that is known already.
+    on_left
+        Called with the estimated seconds left when the check begins, and each second while it runs.
     """
     began = time.monotonic()
     found = Verification(asked, reason="the program's result has no sha256")
     if run.outcome.sha256:
         try:
-            if reference is not None:
+            if reference is not None and information.template.expected_result is None:
                 found = _compared("full", run.outcome, run.row_digests, reference, run.ranks)
             else:
-                found = _Check(asked, run, information, talk).made()
+                with _result_folder(information) as folder:
+                    found = _Check(asked, run, information, talk, on_left, folder).made()
         except (ApplesError, OSError) as error:
             found = Verification(reason=f"the check failed: {error}")
     if found.verified is None:
@@ -223,13 +236,17 @@ def verify(
 class _Check:
     """The check of one run; what it costs is predicted from what the run itself was measured to take."""
 
-    asked: str
+    asked: Asked
     run: FinishedRun
     information: InformationPool
     talk: Talk
+    on_left: Callable[[float], object]
+    folder: Path | None = None
+    """Where the reference run leaves its result; None: it keeps none."""
 
     def made(self) -> Verification:
         """Return the verification: in full where that was asked for or is within the budget, else by a sample."""
+        began = time.monotonic()
         application, outcome = self.information.application, self.run.outcome
         import psutil  # noqa: PLC0415 - a plan, which shares this module's values, needs none
 
@@ -246,7 +263,6 @@ class _Check:
         if self.asked == "full" or predicted <= self.run.budget:
             limit = None if self.asked == "full" else self.run.budget
             self._announce(f"the whole run again {self._as_what} here", predicted)
-            began = time.monotonic()
             try:
                 reference, why = self._reference(self.information, limit)
             except _TooLongError as slow:
@@ -257,7 +273,9 @@ class _Check:
                     alone, predicted
                 )
             found = _compared("full", outcome, self.run.row_digests, reference, self.run.ranks)
-            return replace(found, predicted_seconds=predicted, reason=why or found.reason)
+            found = replace(found, predicted_seconds=predicted, reason=why or found.reason)
+            left = None if limit is None else limit - (time.monotonic() - began)
+            return self._by_function(found, self.information, left)
         return self._instead(alone, predicted)
 
     def _instead(self, alone: float, predicted: float) -> Verification:
@@ -283,18 +301,43 @@ class _Check:
                 why = f"{information.application.rows} rows are too few for two ranks"
             else:
                 try:
-                    execution = _here().actuate(launch_plan(schedule, pool))
-                    return replace(_told(execution, self.talk, limit), ranks=2), ""
+                    execution = _here(self.folder).actuate(launch_plan(schedule, pool))
+                    found = _told(execution, self.talk, limit, self.on_left)
+                    return replace(found, ranks=2), ""
                 except ApplesError as error:
                     why = f"two ranks failed: {error}"
-        return sequential(information, self.talk, limit), why
+        return sequential(information, self.talk, limit, self.on_left, self.folder), why
+
+    def _by_function(
+        self, found: Verification, information: InformationPool, left: float | None
+    ) -> Verification:
+        """Compare a result that was found equal with the function of the template, within the seconds left.
+
+        If the function fails, the result is not verified; what the two runs showed is kept.
+        """
+        wanted = information.template.expected_result
+        if wanted is None or self.folder is None or not found.verified:
+            return found
+        self.talk(f"verifying: comparing with {wanted.function}")
+        try:
+            comparison = expected_result.compare_result(
+                wanted,
+                information.folder,
+                information.application.parameters,
+                self.folder,
+                None if left is None else max(left, MIN_FUNCTION_SECONDS),
+            )
+        except ApplesError as error:
+            why = f"the results of both runs are equal; the comparison with {wanted.function} failed: {error}"
+            return replace(found, verified=None, reason=why)
+        return replace(found, verified=comparison.differs_at is None, comparison=comparison)
 
     @property
     def _around(self) -> float:
         """Return what a run takes beside its iterations: as this one did, but without a queue or a busy moment."""
         size = self.information.application.strip_memory(self.information.application.rows)
-        start = min(self.run.outcome.startup_seconds, MOST_AROUND_SECONDS)
-        return start + min(self.run.end_seconds, MOST_AROUND_SECONDS + size / DIGEST_RATE)
+        start = min(self.run.outcome.startup_seconds, MAX_AROUND_SECONDS)
+        return start + min(self.run.end_seconds, MAX_AROUND_SECONDS + size / DIGEST_RATE)
 
     def _alone_seconds(self) -> float:
         """Return what an iteration takes one process: the work of all ranks, else by the slowest host's speed.
@@ -356,20 +399,24 @@ class _Check:
                 reason=f"{why}; a sample too: an iteration takes one process {duration(slow.seconds)}",
             )
         found = _compared("sample", again, again.rows, reference, self.run.ranks)
-        return replace(
+        found = replace(
             found,
             predicted_seconds=predicted,
             reason=f"{why}; {one_rank}" if one_rank else why,
             sampled_on="hosts" if self.run.sampler else "this machine",
         )
+        if left is not None:
+            left = max(self.run.budget, predicted) - (time.monotonic() - began)
+        return self._by_function(found, short, left)
 
     def _announce(self, what: str, seconds: float) -> None:
+        self.on_left(seconds)
         if seconds > ANNOUNCED_SECONDS:
             self.talk(f"verifying: {what}, about {duration(seconds)}")
 
 
 def _compared(
-    how: str,
+    how: How,
     result: Outcome | Reference,
     rows: Sequence[RowDigests],
     reference: Reference,
@@ -378,16 +425,14 @@ def _compared(
     """Return the verification of a result of some ranks against a reference."""
     verified = reference.check(result.iterations, result.sha256)
     if verified is None:
-        return Verification(
-            "", how, None, result.iterations, reason="the program's result has no sha256"
-        )
+        reason = "the program's result has no sha256"
+        return Verification(how=how, iterations=result.iterations, reason=reason)
     alike = "the result to compare with is of 1 rank too" if ranks == reference.ranks else ""
     difference = None if verified else _first_difference(rows, reference.rows)
     return Verification(
-        "",
-        how,
-        verified,
-        result.iterations,
+        how=how,
+        verified=verified,
+        iterations=result.iterations,
         reason=alike,
         difference=difference,
         ranks=ranks,
@@ -400,28 +445,34 @@ def _first_difference(
 ) -> DifferingRow | None:
     """Return the first row that is not the right one; None where there are no digests of it, or no such row."""
     rows = {row: digest for part in right for row, digest in part.by_row().items()}
-    different = (
-        DifferingRow(row, part.host, part.rank)
+    different: Iterator[DifferingRow] = (
+        {"row": row, "host": part.host, "rank": part.rank}
         for part in found
         for row, digest in part.by_row().items()
         if row in rows and rows[row] != digest
     )
-    return min(different, key=lambda one: one.row, default=None)
+    return min(different, key=lambda differing: differing["row"], default=None)
 
 
 def sequential(
     information: InformationPool,
     talk: Talk = unheard,
     limit: float | None = None,
+    on_left: Callable[[float], object] = discard,
+    folder: Path | None = None,
 ) -> Reference:
     """Run the application as one process on this machine and return what it gave.
 
     Parameters
     ----------
+    folder
+        Where it saves its result; None: it saves none.
     talk
         Is told now and then how far it is, where it is long.
     limit
         Seconds; the run is given up when it is seen to take longer.
+    on_left
+        Called each second with the estimated seconds left.
 
     Raises
     ------
@@ -429,8 +480,8 @@ def sequential(
         The sequential run measured nothing.
     """
     alone = of_one(information)
-    execution = _here().actuate(launch_plan(_all_rows(alone), alone))
-    return _told(execution, talk, limit)
+    execution = _here(folder).actuate(launch_plan(_all_rows(alone), alone))
+    return _told(execution, talk, limit, on_left)
 
 
 def of_one(information: InformationPool) -> InformationPool:
@@ -459,11 +510,21 @@ def on_two_ranks(information: InformationPool) -> tuple[Schedule | None, Informa
     return Schedule(tuple(Allocation(one, own, implementation) for one, own in strips)), pool
 
 
-def _here() -> Actuator:
-    """Return the actuator of this machine."""
+def _here(folder: Path | None = None) -> Actuator:
+    """Return the actuator of this machine, whose runs save their results in a folder if there is one."""
     from apples.launch.actuators.local import LocalActuator  # noqa: PLC0415 - a plan needs no launcher
 
-    return LocalActuator()
+    return LocalActuator(folder, save=folder is not None)
+
+
+@contextlib.contextmanager
+def _result_folder(information: InformationPool) -> Iterator[Path | None]:
+    """Yield a folder for the result of the reference run if the template names a function to compare it with."""
+    if information.template.expected_result is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="apples-verify-") as folder:
+        yield Path(folder)
 
 
 def _all_rows(alone: InformationPool) -> Schedule:
@@ -471,16 +532,25 @@ def _all_rows(alone: InformationPool) -> Schedule:
     return Schedule((Allocation(host, alone.application.rows, alone.implementation(host)),))
 
 
-def _told(execution: Execution, talk: Talk, limit: float | None = None) -> Reference:
+def _told(
+    execution: Execution,
+    talk: Talk,
+    limit: float | None = None,
+    on_left: Callable[[float], object] = discard,
+) -> Reference:
     """Return what a run gave, telling how far it is; end it where it is seen to take longer than its limit."""
     try:
         told, share = time.monotonic(), 0.0
+        estimated = told
         for at in execution.monitor():
             _check_limit(at, limit)
             now, done = time.monotonic(), at.iteration / max(1, at.iterations)
+            left = at.iteration_seconds * (at.iterations - at.iteration)
+            if now - estimated >= LEFT_SECONDS:
+                on_left(left)
+                estimated = now
             felt = now - told >= ANNOUNCED_SECONDS
             if felt and (done - share >= TOLD_SHARE or now - told >= TOLD_SECONDS):
-                left = at.iteration_seconds * (at.iterations - at.iteration)
                 talk(f"verifying: {done:.0%}, about {duration(left)} left")
                 told, share = now, done
         outcome = execution.outcome()

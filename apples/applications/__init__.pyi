@@ -1,12 +1,12 @@
 from apples.applications.master_worker.chunks import UnitPool as UnitPool
+from apples.applications.master_worker.planning import MasterWorkerOutcome as MasterWorkerOutcome
+from apples.applications.master_worker.planning import MasterWorkerResult as MasterWorkerResult
+from apples.applications.master_worker.planning import MasterWorkerSpec as MasterWorkerSpec
+from apples.applications.master_worker.planning import plan_master_worker as plan_master_worker
 from apples.applications.master_worker.rates import MasterChoice as MasterChoice
 from apples.applications.master_worker.rates import UnitCosts as UnitCosts
 from apples.applications.master_worker.rates import WorkerRates as WorkerRates
 from apples.applications.master_worker.rates import choose as choose
-from apples.applications.master_worker.running import MasterWorkerOutcome as MasterWorkerOutcome
-from apples.applications.master_worker.running import MasterWorkerResult as MasterWorkerResult
-from apples.applications.master_worker.running import MasterWorkerSpec as MasterWorkerSpec
-from apples.applications.master_worker.running import plan_master_worker as plan_master_worker
 from apples.applications.master_worker.running import run_master_worker as run_master_worker
 from apples.applications.parameter_sweep.costs import SweepCosts as SweepCosts
 from apples.applications.parameter_sweep.costs import sweep_costs as sweep_costs
@@ -58,18 +58,18 @@ from apples.applications.pipeline.running import run_pipeline as run_pipeline
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.applications.dask_hosts import DaskHosts as DaskHosts
-from apples.applications.documents import DOCUMENTS as DOCUMENTS
 from apples.applications.files import host_list_model as host_list_model
-from apples.applications.folder import MOST_BYTES as MOST_BYTES
+from apples.applications.folder import MAX_FILE_BYTES as MAX_FILE_BYTES
 from apples.applications.folder import DocumentFolder as DocumentFolder
 from apples.applications.folder import FileChangedError as FileChangedError
 from apples.applications.folder import digest_of as digest_of
 from apples.applications.forms import KINDS_OF_NEW as KINDS_OF_NEW
-from apples.applications.master_worker.given_hosts import HostGiver as HostGiver
-from apples.applications.master_worker.given_hosts import RunStanding as RunStanding
-from apples.applications.master_worker.node import PORT as PORT
-from apples.applications.master_worker.node import PROGRESS as PROGRESS
-from apples.applications.master_worker.node import UnitMaster as UnitMaster
+from apples.applications.master_worker.document import MasterWorkerProgram as MasterWorkerProgram
+from apples.applications.master_worker.host_provider import HostProvider as HostProvider
+from apples.applications.master_worker.host_provider import RunStatus as RunStatus
+from apples.applications.master_worker.messages import PORT_FILE as PORT_FILE
+from apples.applications.master_worker.messages import PROGRESS_FILE as PROGRESS_FILE
+from apples.applications.master_worker.unit_master import UnitMaster as UnitMaster
 from apples.applications.parameter_sweep.document import ParameterSweepFile as ParameterSweepFile
 from apples.applications.parameter_sweep.on_hosts import HostsExecutor as HostsExecutor
 from apples.applications.parameter_sweep.on_hosts import SweepCommand as SweepCommand
@@ -81,6 +81,8 @@ from apples.applications.scaffold import ScaffoldError as ScaffoldError
 from apples.applications.scaffold import new as new
 from apples.applications.scaffold import new_document as new_document
 from apples.applications.scaffold import rendered as rendered
+from apples.applications.schemas import document_schema as document_schema
 from apples.applications.worker import HELLO as HELLO
 from apples.applications.worker import Worker as Worker
 from apples.applications.workers import HostWorker as HostWorker
+from apples.applications.workers import WorkerConnection as WorkerConnection

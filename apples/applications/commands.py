@@ -1,22 +1,25 @@
-"""``hat new | check | schema`` and ``apples hosts``: the files that users write, and the JSON Schemas of all."""
+"""``hat new | check | import`` and ``apples check``: the files of a user, and all JSON Schemas."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 import hat
 from apples.applications import files as user_files
 from apples.errors import LaunchError, UsageError, coded, unwritable
-from apples.ui.command_line import Entry, run, say, show, show_answer, show_json
-from apples.ui.options import Json
+from apples.ui.command_line import Entry, command, run, say, show, show_answer, show_json
+from apples.ui.options import json_option
+from apples.ui.parameters import FILE, Excludes, argument, option
 
-SCHEMA = "hat.check/1"
+if TYPE_CHECKING:
+    from apples.applications.documents import CheckDocument, HostsDocument, NewDocument
 
 COMMANDS: Mapping[str, Entry] = {
     "new": Entry(
@@ -25,11 +28,21 @@ COMMANDS: Mapping[str, Entry] = {
     "check": Entry(
         "apples.applications.commands:check", "Check templates, user files and host lists."
     ),
-    "schema": Entry("apples.applications.commands:schema", "Print a JSON Schema."),
+    "import": Entry(
+        "apples.applications.commands:import_hosts", "Make a host list of a Slurm cluster."
+    ),
 }
+RENAMED = {"schema": "hat check --schema NAME"}
 
-hosts = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-"""What `apples hosts` does with host lists."""
+KINDS = ("template", "user", "hosts", "protocol")
+"""Schemas of what apples reads; those of documents are in the table of the console script."""
+
+DOCUMENTS = {
+    "hat.check": "apples.applications.documents:CheckDocument",
+    "hat.new": "apples.applications.documents:NewDocument",
+    "apples.hosts": "apples.applications.documents:HostsDocument",
+}
+"""The type of each JSON document that ``hat`` prints, by its schema without the number."""
 
 
 def main() -> None:
@@ -39,64 +52,68 @@ def main() -> None:
         COMMANDS,
         "Heterogeneous Application Templates and user specifications.",
         "Exit codes: 0 ok, 2 bad input. Start with: hat new heat",
+        {"documents": DOCUMENTS},
+        RENAMED,
     )
 
 
+@command(
+    rules=(
+        Excludes("--sample", "--c", "--fortran", "--blocks", "--structure"),
+        *(
+            Excludes("--malleable", kind)
+            for kind in ("--sample", "--c", "--fortran", "--structure")
+        ),
+    )
+)
+@argument("name", help="Name of the application.")
+@option("--into", metavar="FOLDER", type=FILE, default=Path(), help="Folder to make it in.")
+@option("--malleable", is_flag=True, help="A program whose hosts may change while it runs.")
+@option("--blocks", is_flag=True, help="The same, of objects that migrate one by one.")
+@option("--c", is_flag=True, help="A program in C, which keeps its hosts.")
+@option("--fortran", is_flag=True, help="A program in Fortran, which keeps its hosts.")
+@option(
+    "--structure",
+    metavar="NAME",
+    default="strip",
+    help="structure.model of the template: strip, rectangle, pipeline, sweep or master-worker.",
+)
+@option("--sample", is_flag=True, help="A copy of the Jacobi2D example.")
+@json_option
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the application.")],
-    into: Annotated[Path, typer.Option("--into", help="Folder to make it in.")] = Path(),
-    malleable: Annotated[
-        bool, typer.Option("--malleable", help="A program whose hosts may change while it runs.")
-    ] = False,
-    blocks: Annotated[
-        bool, typer.Option("--blocks", help="The same, of objects that migrate one by one.")
-    ] = False,
-    c: Annotated[bool, typer.Option("--c", help="A program in C, which keeps its hosts.")] = False,
-    fortran: Annotated[
-        bool, typer.Option("--fortran", help="A program in Fortran, which keeps its hosts.")
-    ] = False,
-    model: Annotated[
-        str,
-        typer.Option("--model", help="strip, rectangle, pipeline, sweep or master-worker."),
-    ] = "strip",
-    json: Json = False,
+    name: str,
+    into: Path,
+    malleable: bool,
+    blocks: bool,
+    c: bool,
+    fortran: bool,
+    structure: str,
+    sample: bool,
+    json: bool,
 ) -> int:
     """Make a folder with template, user file, host list, program and agent that run at once.
 
-    Example: hat new heat; hat new heat --malleable; hat new heat --c
+    Example: hat new heat; hat new heat --malleable; hat new jacobi --sample
     """
-    from apples.applications.scaffold import MODELS, ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
+    from apples.applications.scaffold import ProgramKind, ScaffoldError  # noqa: PLC0415 - it loads Jinja
     from apples.applications.scaffold import new as new_folder  # noqa: PLC0415 - likewise
 
     models: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
-    if model not in {"strip", *models}:
+    if structure not in {"strip", *models}:
         raise UsageError(
-            f"--model '{model}': known are strip, {', '.join(models)}",
+            f"--structure '{structure}': known are strip, {', '.join(models)}",
             code="model-unknown",
-            option="--model",
-            value=model,
+            option="--structure",
+            value=structure,
             known=["strip", *models],
         )
-    if model != "strip" and (c or fortran or malleable or blocks):
-        raise UsageError(
-            f"--model {model}: not with --c, --fortran, --malleable or --blocks",
-            code="option-conflict",
-            option="--model",
-            value=model,
-        )
-    if (c or fortran) and (malleable or blocks or (c and fortran)):
-        raise UsageError(
-            "--c and --fortran: one of them, and neither with --malleable nor --blocks:"
-            " a program in C or Fortran keeps the hosts it was started on",
-            code="option-conflict",
-            option="--c" if c else "--fortran",
-        )
     asked: dict[ProgramKind, bool] = {
-        **{one: model == one for one in models},
+        **{one: structure == one for one in models},
         "blocks": blocks,
         "malleable": malleable,
         "c": c,
         "fortran": fortran,
+        "sample": sample,
     }
     kind: ProgramKind = next((one for one, wanted in asked.items() if wanted), "rigid")
     try:
@@ -106,24 +123,47 @@ def new(
             raise unwritable(str(into / name), error.__cause__) from None
         raise UsageError(str(error), **coded(error)) from None
     if json:
-        show_json({"schema": "hat.new/1", "files": [str(path) for path in paths]})
+        written: NewDocument = {"schema": "hat.new/1", "files": [str(path) for path in paths]}
+        show_json(written)
     else:
         for path in paths:
             show(str(path))
         build = "make && " if c or fortran else ""
-        step = "python agent.py" if kind in MODELS else "apples run"
-        show(f"next:  cd {paths[0].parent} && {build}{step}")
+        show(f"next:  cd {paths[0].parent} && {build}apples run")
     return 0
 
 
-def check(
-    files: Annotated[list[Path], typer.Argument(help="Any files that apples reads.")],
-    json: Json = False,
-) -> int:
-    """Report every error with file, line, field and what would be right.
+@command(rules=(Excludes("FILE", "--schema"),))
+@argument(
+    "files",
+    type=FILE,
+    nargs=-1,
+    metavar="FILE",
+    help="Template, user file, host list or another input.",
+)
+@option(
+    "--schema",
+    "kind",
+    metavar="NAME",
+    default="",
+    help=f"Print a JSON Schema: {', '.join(KINDS)}; of a document plan, run, job, nws.forecast, ..",
+)
+@json_option
+@click.pass_context
+def check(context: click.Context, files: tuple[Path, ...], kind: str, json: bool) -> int:
+    """Report every error in files with line, field and remedy, or print a JSON Schema.
 
-    Example: hat check template.toml user.toml
+    Example: hat check template.toml hosts.toml; hat check --schema template
     """
+    if kind:
+        print_schema(kind, context.obj["documents"])
+        return 0
+    if not files:
+        raise UsageError(
+            "check: no file (give at least one, or --schema NAME)",
+            code="argument-missing",
+            argument="FILE",
+        )
     return check_files(files, json)
 
 
@@ -140,40 +180,22 @@ def check_files(files: Sequence[Path], json: bool, only: str | None = None) -> i
     if not json:
         for problem in problems:
             say(f"{problem} [{problem.code}]")
-    show_answer({"schema": SCHEMA, "files": entries}, fine, json)
+    document: CheckDocument = {"schema": "hat.check/1", "files": entries}
+    show_answer(document, fine, json)
     if json and problems:
         raise hat.DocumentError(problems)
     return 2 if problems else 0
 
 
-@hosts.callback()
-def hosts_options() -> None:
-    """Check host lists, or make one."""
+@command("import")
+@argument("source", help="Cluster software: slurm.")
+@option("--partition", metavar="NAME", default="", help="Only the nodes of this partition.")
+@option("--site", metavar="NAME", multiple=True, help="A node feature that stands for a site.")
+@json_option
+def import_hosts(source: str, partition: str, site: tuple[str, ...], json: bool) -> int:
+    """Print a host list of the nodes of a Slurm cluster; warn of nodes that take no jobs.
 
-
-@hosts.command("check")
-def check_hosts(
-    files: Annotated[list[Path], typer.Argument(help="Host lists.")], json: Json = False
-) -> int:
-    """Report every error of host lists with file, line, field and what would be right.
-
-    Example: apples hosts check hosts.toml
-    """
-    return check_files(files, json, only=user_files.HOST_LIST)
-
-
-@hosts.command("import")
-def import_hosts(
-    source: Annotated[str, typer.Argument(help="slurm.")],
-    partition: Annotated[str, typer.Option(help="Only the nodes of this partition.")] = "",
-    site: Annotated[
-        list[str] | None, typer.Option("--site", help="A node feature that stands for a site.")
-    ] = None,
-    json: Json = False,
-) -> int:
-    """Print a host list of the cluster this machine belongs to; nodes that take no jobs are left out, and said.
-
-    Example: apples hosts import slurm > hosts.toml
+    Example: hat import slurm > hosts.toml
     """
     # Checking a list loads nothing of Slurm.
     from apples.launch.slurm import client  # noqa: PLC0415
@@ -181,7 +203,7 @@ def import_hosts(
 
     if source != "slurm":
         raise UsageError(
-            f"hosts import '{source}': known is slurm",
+            f"import '{source}': unknown source; known: slurm",
             code="source-unknown",
             value=source,
             known=["slurm"],
@@ -193,24 +215,20 @@ def import_hosts(
     if not found:
         raise LaunchError("Slurm has no node that takes jobs", code="nodes-missing")
     if json:
-        show_json({"schema": "apples.hosts/1", "host": found})
+        document: HostsDocument = {"schema": "apples.hosts/1", "host": found}
+        show_json(document)
     else:
         show(host_list(nodes, site or ()).rstrip())
     return 0
 
 
-KINDS = ("template", "user", "hosts", "protocol")
-"""What is read; what is printed is in `apples.applications.documents`."""
+def print_schema(kind: str, documents: Mapping[str, str]) -> None:
+    """Print the JSON Schema of an input file, or of a document that a command prints.
 
-
-def schema(
-    kind: Annotated[
-        str, typer.Argument(help=f"{', '.join(KINDS)}; plan, run, job, .. or nws.forecast, ..")
-    ],
-) -> int:
-    """Print the JSON Schema of a file that is read, or of a document that a command prints.
-
-    Example: apples schema hosts; apples schema plan
+    Parameters
+    ----------
+    documents
+        The type of each document, by its schema without the number.
     """
     if kind == "template":
         show_json(hat.schema(hat.ApplicationTemplate))
@@ -222,23 +240,23 @@ def schema(
         text = resources.files("apples.launch").joinpath("protocol.schema.json").read_text("utf-8")
         show_json(json.loads(text))
     else:
-        show_json(hat.schema(_document_type(kind)))
-    return 0
+        from apples.applications.schemas import document_schema  # noqa: PLC0415 - it loads pydantic
+
+        show_json(document_schema(_document_type(kind, documents)))
 
 
-def _document_type(kind: str) -> Any:
+def _document_type(kind: str, documents: Mapping[str, str]) -> Any:
     """Return the type of a document, asked for as ``plan``, ``apples.plan`` or ``apples.plan/1``."""
-    from apples.applications.documents import DOCUMENTS  # noqa: PLC0415 - for schemas only
-
     name = kind.partition("/")[0]
-    found = DOCUMENTS.get(name) or DOCUMENTS.get(f"apples.{name}")
-    if found is None:
-        short = (one.removeprefix("apples.") for one in DOCUMENTS if one != "apples.hosts")
-        known = [*KINDS, "apples.hosts", *short]
+    place = documents.get(name) or documents.get(f"apples.{name}")
+    if place is None:
+        short = (name.removeprefix("apples.") for name in documents if name != "apples.hosts")
+        known = [*KINDS, *(["apples.hosts"] if "apples.hosts" in documents else []), *short]
         raise UsageError(
             f"schema '{kind}': known are {', '.join(known)}",
             code="schema-unknown",
             value=kind,
             known=known,
         )
-    return found
+    module, _, cls = place.partition(":")
+    return getattr(importlib.import_module(module), cls)

@@ -27,6 +27,7 @@ from apples.applications.workers import (
     END_SECONDS,
     HELLO_SECONDS,
     HostWorker,
+    Reply,
     WorkerConnection,
 )
 from apples.errors import ApplesError, LaunchError, coded
@@ -34,25 +35,23 @@ from apples.launch.dask_cluster import ANSWER_SECONDS as SCHEDULER_SECONDS
 from apples.launch.dask_cluster import LOOK_SECONDS, DaskCluster, dask_cluster
 from apples.resources import Host, HostList
 
-MOST_SLOTS = 4096
-
-Answer = tuple[dict[str, Any], bytes]
+MAX_SLOTS = 4096
 
 
 # ------------------------------------------------------------------------ in a worker of the cluster
 # An actor, because its coroutines need no thread: a cluster whose threads are all busy can still
 # receive a file. Dask cannot end a running task, but it drops the actor of a lost client, and the
 # finalizer ends the program.
-class DaskKeeper:
-    """Has the program of a host run as a child of a Dask worker, whose actor it is; ends it when it is let go."""
+class DaskWorkerActor:
+    """An actor of a Dask worker that runs a worker program as its child; the child ends with the actor."""
 
     def __init__(self, key: str, name: str) -> None:
         host = Host(name)
         self.worker = HostWorker(host, HostList((host,), None))  # type: ignore[arg-type]
         self.worker.await_hello()
-        _KEEPERS[key] = self
+        _ACTORS[key] = self
 
-    async def ask(self, do: str, body: bytes, what: dict[str, Any]) -> Answer:
+    async def ask(self, do: str, body: bytes, what: dict[str, Any]) -> Reply:
         """Return the program's answer. Beside the worker's threads, which are for tasks."""
         return await asyncio.to_thread(self.worker.ask, do, body, **what)
 
@@ -66,17 +65,17 @@ class DaskKeeper:
             Thread(target=worker.close).start()
 
 
-_KEEPERS: weakref.WeakValueDictionary[str, DaskKeeper] = weakref.WeakValueDictionary()
-"""Of this process, a worker's. It keeps none of them: that is Dask's to do."""
+_ACTORS: weakref.WeakValueDictionary[str, DaskWorkerActor] = weakref.WeakValueDictionary()
+"""The actors of this Dask worker by key. Dask keeps them alive, this table does not."""
 
 
-def _run_task(key: str, what: dict[str, Any]) -> Answer:
+def _run_task(key: str, what: dict[str, Any]) -> Reply:
     """Run one task of a sweep in a thread of a worker."""
-    keeper = _KEEPERS.get(key)
-    if keeper is None:
+    actor = _ACTORS.get(key)
+    if actor is None:
         raise LaunchError("the sweep is over", code="sweep-ended")
-    worker = keeper.worker
-    del keeper  # it is not to live as long as the task
+    worker = actor.worker
+    del actor  # the task must not keep it alive
     return worker.ask("run", within=None, **what)
 
 
@@ -105,15 +104,15 @@ class DaskHost(WorkerConnection):
         self.name, self.reason, self.python = name, "", found.python
         self._cluster, self._address = cluster, found.address
         self._key = f"apples-sweep-{name}-{uuid.uuid4().hex}"
-        self._keeper: Any = None
+        self._actor: Any = None
         self._numbers, self._lock = itertools.count(1), Lock()
         self._waiting: dict[str, tuple[queue.SimpleQueue[None], Any]] = {}
-        self._made = self._submit(DaskKeeper, self._key, self._key, name, actor=True)
+        self._made = self._submit(DaskWorkerActor, self._key, self._key, name, actor=True)
 
     def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
         """Return when its program talks."""
         try:
-            self._keeper = self._made.result(timeout=seconds)
+            self._actor = self._made.result(timeout=seconds)
         except TimeoutError:
             words = f"its Dask worker has had no thread free for {seconds:g} s"
         except Exception as error:  # noqa: BLE001 - whatever was raised there
@@ -128,7 +127,7 @@ class DaskHost(WorkerConnection):
 
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
-    ) -> Answer:
+    ) -> Reply:
         """Return the program's answer."""
         if self.reason:
             raise LaunchError(
@@ -139,7 +138,7 @@ class DaskHost(WorkerConnection):
         if do == "stop" and (waiting := self._waiting.get(what["path"])):
             waiting[1].cancel()
         try:
-            found: Answer = self._keeper.ask(do, body, what).result(timeout=within)
+            found: Reply = self._actor.ask(do, body, what).result(timeout=within)
         except Exception as error:  # noqa: BLE001 - whatever was raised there
             late = isinstance(error, TimeoutError)
             reason = self.reason or ("does not answer" if late else _words(error, self.name))
@@ -160,10 +159,10 @@ class DaskHost(WorkerConnection):
         for waiting, future in list(self._waiting.values()):
             future.cancel()
             waiting.put(None)
-        if self._keeper is not None and not ended:
+        if self._actor is not None and not ended:
             with suppress(Exception):  # its worker may be gone by now
-                self._keeper.close().result(timeout=END_SECONDS)
-        self._keeper = None
+                self._actor.close().result(timeout=END_SECONDS)
+        self._actor = None
         with suppress(Exception):
             self._made.cancel()
 
@@ -174,7 +173,7 @@ class DaskHost(WorkerConnection):
         for waiting, _ in list(self._waiting.values()):
             waiting.put(None)
 
-    def _run(self, what: dict[str, Any]) -> Answer:
+    def _run(self, what: dict[str, Any]) -> Reply:
         over: queue.SimpleQueue[None] = queue.SimpleQueue()
         key = f"{self._key}-{next(self._numbers)}"
         future = self._submit(_run_task, key, self._key, what)
@@ -184,7 +183,7 @@ class DaskHost(WorkerConnection):
             if not self.reason:
                 over.get()
             if future.status == "finished":
-                found: Answer = self._cluster.await_answer(lambda: future)
+                found: Reply = self._cluster.await_answer(lambda: future)
                 return found
             failed = future.exception() if future.status == "error" else None
             words = _words(failed, self.name) if failed else "Dask has given the task up"
@@ -270,7 +269,7 @@ class DaskHosts:
             )
         return {
             _plain(each["name"]): _Found(
-                address, min(MOST_SLOTS, max(1, int(each["slots"]))), each["python"]
+                address, min(MAX_SLOTS, max(1, int(each["slots"]))), each["python"]
             )
             for address, each in sorted(told.items(), key=lambda each: str(each[1]["name"]))
         }

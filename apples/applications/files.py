@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hat
+
+if TYPE_CHECKING:
+    from apples.applications.documents import CheckedFile, FileProblem
 
 HOST_LIST = "host list"
 SWEEP = "parameter sweep"
@@ -72,6 +75,18 @@ KINDS: Mapping[str, hat.Kind] = {
 }
 
 
+def kind_of(path: Path) -> str:
+    """Return the kind of a file by its content, one of `KINDS`; empty for every other kind. Loads no model.
+
+    Raises
+    ------
+    hat.DocumentError
+        The file cannot be read, or is no TOML.
+    """
+    table = hat.read_table(path)
+    return next((kind for kind, (is_one, _) in KINDS.items() if is_one(table)), "")
+
+
 def inspect(path: Path, only: str | None = None, text: str | None = None) -> hat.CheckResult:
     """Return of which kind a file is and what is wrong with it.
 
@@ -94,9 +109,9 @@ def model_of(kind: str) -> type[Any] | None:
     return {hat.TEMPLATE: hat.ApplicationTemplate, hat.USER: hat.UserSpecifications}.get(kind)
 
 
-def checked(path: Path, result: hat.CheckResult) -> dict[str, Any]:
+def checked(path: Path, result: hat.CheckResult) -> CheckedFile:
     """Return the entry of a file in ``hat.check/1``."""
-    problems = [
+    problems: list[FileProblem] = [
         {"line": p.line, "field": p.field, "message": p.message, "suggestion": p.suggestion}
         for p in result.problems
     ]

@@ -16,11 +16,12 @@ from apples.applications import files as user_files
 from apples.errors import LaunchError, UsageError, coded, unwritable
 from apples.io.folder import Folder
 
-MOST_FILES = 200
-MOST_BYTES = 256 << 10
-MOST_LOOKED_AT = 20_000
+MAX_FILES = 200
+MAX_FILE_BYTES = 256 << 10
+MAX_ENTRIES = 20_000
 DEEPEST = 4
 ENDING = ".toml"
+WEATHER_ENDING = ".json"
 
 
 class FileChangedError(LaunchError):
@@ -51,13 +52,14 @@ class DocumentFolder:
                 code="directory-missing", option="--folder", file=path,
             )  # fmt: skip
         self._kinds: dict[str, tuple[tuple[int, int, int], str]] = {}
+        self._weather: dict[str, tuple[tuple[int, int, int], bool]] = {}
 
-    def names(self) -> list[str]:
-        """Return the files by their names from the folder on, at most `MOST_FILES`, those at the top first."""
-        found = sorted(self._files(), key=lambda name: (name.count("/"), name))
-        return found[:MOST_FILES]
+    def names(self, ending: str = ENDING) -> list[str]:
+        """Return the names of files, relative to the folder: at most `MAX_FILES`, those at the top first."""
+        found = sorted(self._files(ending), key=lambda name: (name.count("/"), name))
+        return found[:MAX_FILES]
 
-    def _files(self) -> Iterator[str]:
+    def _files(self, ending: str) -> Iterator[str]:
         looked_at = 0
         for folder, below, files in os.walk(self.path):
             here = Path(folder).relative_to(self.path)
@@ -66,19 +68,19 @@ class DocumentFolder:
                 [] if deep else sorted(one for one in below if not one.startswith((".", "__")))
             )
             for name in files:
-                if name.endswith(ENDING) and not name.startswith("."):
+                if name.endswith(ending) and not name.startswith("."):
                     yield str(here / name)
             looked_at += len(files)
-            if looked_at > MOST_LOOKED_AT:
+            if looked_at > MAX_ENTRIES:
                 return
 
-    def file(self, name: str) -> Path:
+    def file(self, name: str, ending: str = ENDING) -> Path:
         """Return the path of a file of this folder; it may not exist yet.
 
         Raises
         ------
         UsageError
-            It is no TOML file, or would be outside: by its name, or by a link.
+            Its name has another ending, or it would be outside: by its name, or by a link.
         """
         path = self.path / name
         try:
@@ -86,9 +88,9 @@ class DocumentFolder:
         except (OSError, ValueError):
             inside = False
         hidden = any(part.startswith(".") for part in Path(name).parts)
-        if not name.endswith(ENDING) or Path(name).is_absolute() or hidden or not inside:
+        if not name.endswith(ending) or Path(name).is_absolute() or hidden or not inside:
             raise UsageError(
-                f"'{hat.printable(name)}' is no {ENDING} file of {self.path}",
+                f"'{hat.printable(name)}' is no {ending} file of {self.path}",
                 code="name-invalid",
                 value=name,
             )
@@ -203,11 +205,11 @@ class DocumentFolder:
         Raises
         ------
         UsageError
-            It cannot be read, is larger than `MOST_BYTES`, or no UTF-8 text.
+            It cannot be read, is larger than `MAX_FILE_BYTES`, or no UTF-8 text.
         """
         path = self.file(name)
         try:
-            return hat.read_bytes(path, MOST_BYTES).decode()
+            return hat.read_bytes(path, MAX_FILE_BYTES).decode()
         except hat.UnreadableError as error:
             raise UsageError(f"{hat.printable(name)}: {error}", **coded(error)) from None
         except UnicodeDecodeError:
@@ -233,6 +235,21 @@ class DocumentFolder:
         self._kinds = found
         return {name: kind for name, (_, kind) in found.items()}
 
+    def weather_files(self) -> list[str]:
+        """Return the recorded weather files; a file is read again only after it changed."""
+        known, self._weather = self._weather, {}
+        for name in self.names(WEATHER_ENDING):
+            path = self.path / name
+            try:
+                seen = path.stat()
+                mark = seen.st_mtime_ns, seen.st_size, seen.st_ino
+                before = known.get(name)
+                is_weather = before[1] if before and before[0] == mark else _is_weather(path)
+            except OSError:
+                continue
+            self._weather[name] = mark, is_weather
+        return [name for name, (_, is_weather) in self._weather.items() if is_weather]
+
     def checked(self) -> list[tuple[str, hat.CheckResult]]:
         """Return each file with its kind and what is wrong with it; TOML of other programs is left out."""
         found = [(name, user_files.inspect(self.path / name)) for name in self.names()]
@@ -241,6 +258,17 @@ class DocumentFolder:
             for name, one in found
             if one.kind != hat.UNKNOWN or any(problem.line for problem in one.problems)
         ]
+
+
+def _is_weather(path: Path) -> bool:
+    """Whether a file of at most `MAX_FILE_BYTES` is a recorded weather."""
+    from nws import Weather  # noqa: PLC0415 - for the page of plans only
+
+    try:
+        Weather.from_json(hat.read_bytes(path, MAX_FILE_BYTES).decode())
+    except (hat.UnreadableError, ValueError):
+        return False
+    return True
 
 
 def digest_of(text: str) -> str:

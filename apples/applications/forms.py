@@ -2,37 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, get_args
 
 import hat
 from apples.applications import files as user_files
 from apples.applications.folder import ENDING, DocumentFolder, FileChangedError, digest_of
-from apples.applications.pages import Form
 from apples.applications.scaffold import ProgramKind, ScaffoldError, new, new_document
 from apples.errors import UsageError, coded, error_kind, unwritable
 from apples.io import documents
 
+MAX_IN_ROW = 6
+ROWS: Mapping[str, Sequence[str]] = {
+    "host": ("name", "address", "site", "slots", "seconds_per_point", "free_memory"),
+    "link": ("between", "latency", "bandwidth"),
+}
+"""Fields in the row of an entry, by its list; of other lists the first `MAX_IN_ROW` fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The form of a file.
+
+    Attributes
+    ----------
+    table
+        Its fields and tables; None where there is no form.
+    missing
+        Why there is no form.
+    focus
+        Name of the field that has the focus when the page is loaded.
+    """
+
+    table: hat.FormTable | None = None
+    missing: str = ""
+    focus: str = ""
+
+    @staticmethod
+    def in_row(
+        table: hat.FormTable, fields: Sequence[hat.FormField]
+    ) -> tuple[list[hat.FormField], list[hat.FormField]]:
+        """Return the fields in the row of an entry, and those that it unfolds."""
+        first = [str(field.loc[-1]) for field in table.columns[:MAX_IN_ROW]]
+        names = ROWS.get(table.name, first)
+        shown = [field for name in names for field in fields if field.loc[-1] == name]
+        return shown, [field for field in fields if field not in shown]
+
 
 @dataclass(frozen=True, slots=True)
 class EditedFile:
-    """A file while it is edited.
+    """A file that a user edits.
 
     Attributes
     ----------
     name
         From the folder on.
     text
-        What it is about to say.
+        Its text with the changes.
     digest
-        Of the file as it was when the form was made.
+        Digest of the file when the form was made.
+    focus
+        Name of the field that the last change is about.
     """
 
     name: str
     text: str
     digest: str
+    focus: str = ""
 
     @classmethod
     def read(cls, folder: DocumentFolder, name: str) -> EditedFile:
@@ -48,39 +88,40 @@ class EditedFile:
 
     @property
     def changed(self) -> bool:
-        """Whether its text is another than that of the file it was made from."""
+        """Whether its text differs from that of the file."""
         return digest_of(self.text) != self.digest
 
     def check(self, folder: DocumentFolder) -> hat.CheckResult:
-        """Return its kind and what is wrong with it, as ``hat check`` would say of the file."""
+        """Return its kind and its problems, as ``hat check`` does."""
         return user_files.inspect(folder.file(self.name), text=self.text)
 
     def form(self, kind: str) -> Form:
-        """Return its fields, as a file of a kind."""
+        """Return its form, as a file of a kind."""
         model = user_files.model_of(kind)
         if model is None:
-            return Form(missing="Of which kind this file is does not show yet: there is the text.")
+            return Form(missing="The kind of this file is not known yet: edit its text.")
         try:
-            return Form(hat.fields_of(self.text, model), addable(model))
+            return Form(hat.form_of(self.text, model), focus=self.focus)
         except hat.NotEditableError as error:
             return Form(missing=str(error))
         except hat.DocumentError:
-            return Form(missing="While the text is as it is there is no form: mend it here.")
+            return Form(missing="This text is not TOML: correct it below.")
 
     def with_changes(self, folder: DocumentFolder, form: Mapping[str, str]) -> EditedFile:
-        """Return it with what was changed in the boxes, and the entry that was asked for.
+        """Return it with the changed boxes, and with an entry added, copied or removed.
 
         Parameters
         ----------
         form
-            ``base``, the text that the form was made from; ``f:FIELD``, the boxes; ``add``, a table to add to.
+            ``base``, the text that the form was made from; ``f:FIELD``, the boxes. ``add``, ``copy`` or
+            ``remove``, the name of a list, mapping or entry, with ``count:NAME``, ``key:NAME`` and ``value:NAME``.
 
         Raises
         ------
         hat.NotEditableError
             A change would lose a comment.
         UsageError
-            There is no such table.
+            There is no such table, or a count or name is missing or wrong.
         """
         model = user_files.model_of(self.check(folder).kind)
         if model is None:
@@ -90,19 +131,13 @@ class EditedFile:
             text = (
                 hat.merged(form.get("base", ""), self.text, boxes, model) if boxes else self.text
             )
-        except hat.DocumentError:  # where the text is checked this is said with its line
+        except hat.DocumentError:  # the check of the text reports it with its line
             return self
-        table = form.get("add")
-        if table is not None:
-            if table not in addable(model):
-                raise UsageError(
-                    f"'{hat.printable(table)}': there is no such table to add to",
-                    code="value-unknown", field="add", value=table,
-                )  # fmt: skip
-            count = text.count(f"[[{table}]]") + 1
-            end = "" if not text or text.endswith("\n") else "\n"
-            text += f'{end}\n[[{table}]]\nname = "new-{count}"\n'
-        return replace(self, text=text)
+        changed = replace(self, text=text)
+        for verb, change in (("add", _added), ("copy", _copied), ("remove", _removed)):
+            if verb in form:
+                changed = change(changed, model, form[verb], form)
+        return changed
 
     def save(self, folder: DocumentFolder) -> None:
         """Write it, whole or not at all.
@@ -124,6 +159,151 @@ class EditedFile:
                 stream.write(self.text)
         except OSError as error:
             raise unwritable(self.name, error) from None
+
+
+MAX_ADDED = 100
+SHARED = ("site", "user", "python", "directory")
+"""Values that a new host takes from the last host of the list."""
+OWN = ("address", "cpus", "allocation")
+"""Values that a copy of a host does not have."""
+
+
+def _table(edited: EditedFile, model: type[Any], field: str, name: str) -> hat.FormTable:
+    """Return a list, mapping or entry of the form by its name."""
+    for table in hat.form_of(edited.text, model).walk():
+        if table.loc and table.name == name:
+            return table
+    raise UsageError(
+        f"'{hat.printable(name)}': this form has no such table",
+        code="value-unknown", field=field, value=name,
+    )  # fmt: skip
+
+
+def _added(edited: EditedFile, model: type[Any], name: str, form: Mapping[str, str]) -> EditedFile:
+    """Return the file with new entries of a list or mapping."""
+    count = form.get(f"count:{name}", "1")
+    if not (count.isdecimal() and 1 <= int(count) <= MAX_ADDED):
+        raise UsageError(
+            f"'{hat.printable(count)}': must be a number from 1 to {MAX_ADDED}",
+            code="value-range", field=f"count:{name}", value=count, bound=MAX_ADDED,
+        )  # fmt: skip
+    for number in range(int(count)):
+        root = hat.form_of(edited.text, model)
+        table = _table(edited, model, "add", name)
+        if table.kind == "table":
+            raise UsageError(
+                f"'{hat.printable(name)}': is one table; nothing can be added",
+                code="value-unknown", field="add", value=name,
+            )  # fmt: skip
+        key = form.get(f"key:{name}", "").strip()
+        if table.kind != "list" and not key:
+            raise UsageError(
+                f"{name}: the new {table.noun} needs a name",
+                code="value-missing", field=f"key:{name}",
+            )  # fmt: skip
+        text, place = hat.add_entry(edited.text, model, table, _values(root, table, form), key)
+        first = edited.focus if number else _first_field(text, model, place)
+        edited = replace(edited, text=text, focus=first)
+    return edited
+
+
+def _values(root: hat.FormTable, table: hat.FormTable, form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the values that a new entry begins with."""
+    if table.kind == "values":
+        value = form.get(f"value:{table.name}", "").strip()
+        if not value:
+            raise UsageError(
+                f"{table.name}: the new {table.noun} needs a value",
+                code="value-missing", field=f"value:{table.name}",
+            )  # fmt: skip
+        return {"value": re.split(r"[,\s]+", value) if table.columns[0].is_list else value}
+    values: dict[str, Any] = {}
+    if table.kind == "list" and any(column.loc[-1] == "name" for column in table.columns):
+        values["name"] = _free_name(table, f"new-{len(table.tables) + 1}")
+    if table.name == "host" and table.tables:
+        last = {str(field.loc[-1]): field.text for field in table.tables[-1].fields}
+        values |= {key: last[key] for key in SHARED if last[key]}
+    if table.name == "link":
+        values |= _next_pair(root, table)
+    return values
+
+
+def _next_pair(root: hat.FormTable, links: hat.FormTable) -> dict[str, list[str]]:
+    """Return the first two sites of a host list without a link, as the ends of one."""
+    (hosts,) = (table for table in root.tables if table.name == "host")
+    sites = dict.fromkeys(
+        field.text or field.default
+        for host in hosts.tables
+        for field in host.fields
+        if field.loc[-1] == "site"
+    )
+    linked = {
+        frozenset(field.text.split(", "))
+        for link in links.tables
+        for field in link.fields
+        if field.is_pair
+    }
+    pairs = combinations_with_replacement(sites, 2)
+    pair = next((list(pair) for pair in pairs if frozenset(pair) not in linked), None)
+    return {"between": pair} if pair else {}
+
+
+def _copied(
+    edited: EditedFile, model: type[Any], name: str, form: Mapping[str, str]
+) -> EditedFile:
+    """Return the file with a copy of an entry, under a new name."""
+    del form
+    entry = _table(edited, model, "copy", name)
+    if not entry.loc or not isinstance(entry.loc[-1], int):
+        raise UsageError(
+            f"'{hat.printable(name)}': is not an entry of a list",
+            code="value-unknown", field="copy", value=name,
+        )  # fmt: skip
+    (entries,) = (
+        table
+        for table in hat.form_of(edited.text, model).walk()
+        if table.kind == "list" and table.loc == entry.loc[:-1]
+    )
+    named = next((field.text for field in entry.fields if field.loc[-1] == "name"), "")
+    values = {"name": _free_name(entries, named)} if named else {}
+    without = OWN if entries.name == "host" else ()
+    text, place = hat.copy_entry(edited.text, model, entry, values, without)
+    return replace(edited, text=text, focus=_first_field(text, model, place))
+
+
+def _removed(
+    edited: EditedFile, model: type[Any], name: str, form: Mapping[str, str]
+) -> EditedFile:
+    """Return the file without an entry."""
+    del form
+    for table in hat.form_of(edited.text, model).walk():
+        if table.kind == "table":
+            continue
+        entries = [*(one.loc for one in table.tables), *(one.loc for one in table.fields)]
+        for place in entries:
+            if hat.field_name(place) == name:
+                text = hat.remove_entry(edited.text, place)
+                return replace(edited, text=text, focus=table.name)
+    raise UsageError(
+        f"'{hat.printable(name)}': this form has no such entry",
+        code="value-unknown", field="remove", value=name,
+    )  # fmt: skip
+
+
+def _first_field(text: str, model: type[Any], place: hat.Loc) -> str:
+    """Return the name of the first field of a table, or of the value at a place."""
+    fields = hat.fields_of(text, model)
+    return next((field.name for field in fields if field.loc[: len(place)] == place), "")
+
+
+def _free_name(table: hat.FormTable, name: str) -> str:
+    """Return a name that no entry has: with the next number at its end."""
+    taken = {field.text for entry in table.tables for field in entry.fields}
+    while name in taken:
+        stem = name.rstrip("0123456789")
+        digits = name[len(stem) :]
+        name = f"{stem}{int(digits) + 1:0{len(digits)}d}" if digits else f"{name}-2"
+    return name
 
 
 KINDS_OF_NEW: Mapping[str, str] = {
@@ -183,14 +363,3 @@ def start_agent(folder: DocumentFolder, name: str, kind: str) -> str:
     documents = sorted(path for path in made if path.suffix == ENDING)
     order = [path for path in documents if path.name != "hosts.toml"] or documents
     return str(order[0].relative_to(folder.path))
-
-
-def addable(model: type[Any]) -> list[str]:
-    """Return the tables of a model of which there may be several, each with a name."""
-    whole = hat.schema(model)
-    found = []
-    for name, entry in whole["properties"].items():
-        row = entry.get("items", {}).get("$ref", "").rpartition("/")[2]
-        if "name" in whole.get("$defs", {}).get(row, {}).get("required", ()):
-            found.append(name)
-    return found

@@ -9,17 +9,15 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
-from apples.applications import pages as served
 from apples.applications.folder import DocumentFolder
 from apples.applications.forms import KINDS_OF_NEW, EditedFile, create, start_agent
 from apples.applications.scaffold import ProgramKind
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.resources import read_host_list
-from apples.ui.web.answers import STATUSES
+from apples.ui.web.answers import STATUSES, form_value
 from apples.ui.web.site import HostName, Site
-from apples.weather.pages.host_series import known_of
-from apples.weather.pages.hosts import HostWeather, host_rows
-from apples.weather.pages.served import host_page, hosts_page
+from apples.weather.pages.host_series import known_of, series_of
+from apples.weather.pages.hosts import HostWeather
 from apples.weather.service import service_settings
 
 Name = Annotated[str, Query(max_length=1000)]
@@ -37,18 +35,19 @@ def add(app: FastAPI, site: Site) -> None:
 def _add_files(app: FastAPI, site: Site, folder: DocumentFolder) -> None:
     @app.get("/files", response_class=HTMLResponse)
     def files(request: Request) -> str:
-        return served.files_page(
-            site.frame(request, "Files"), folder.checked(), KINDS_OF_NEW, get_args(ProgramKind)
-        )  # fmt: skip
+        model = {
+            "files": folder.checked(),
+            "documents": KINDS_OF_NEW,
+            "agents": get_args(ProgramKind),
+        }
+        return site.page(request, "Files", "files.html.j2", model)
 
 
 def _add_hosts(app: FastAPI, site: Site, folder: DocumentFolder, weather: HostWeather) -> None:
     @app.get("/hosts", response_class=HTMLResponse)
     def hosts(request: Request, name: Name) -> str:
-        listed = read_host_list(folder.file(name))
-        asked = weather.of(listed)
-        notes = [*asked.said, *asked.conditions.notes]
-        return hosts_page(site.frame(request, "Files"), name, host_rows(asked), notes, asked.age)
+        model = {"name": name, "asked": weather.of(read_host_list(folder.file(name)))}
+        return site.page(request, "Files", "hosts.html.j2", model)
 
     @app.get("/hosts/{host}", response_class=HTMLResponse)
     def host(request: Request, host: HostName, name: Name) -> str:
@@ -61,12 +60,13 @@ def _add_hosts(app: FastAPI, site: Site, folder: DocumentFolder, weather: HostWe
                 file=name,
                 host=host,
             )
-        known = known_of(listed, one, service_settings())
-        return host_page(site.frame(request, "Files"), name, one, known)
+        series = series_of(known_of(listed, one, service_settings()))
+        model = {"list": name, "host": one, "series": series}
+        return site.page(request, "Files", "host_weather.html.j2", model)
 
     @app.post("/hosts/measure")
     def measure(request: Request) -> Response:
-        name = request.state.form.get("name", [""])[-1]
+        name = form_value(request, "name")
         weather.measure(read_host_list(folder.file(name)))
         return RedirectResponse(f"/hosts?{urlencode({'name': name})}", 303)
 
@@ -76,37 +76,31 @@ def _add_new_and_deleted(app: FastAPI, site: Site, folder: DocumentFolder) -> No
         request.state.session.said = "good", what
         return RedirectResponse(file_address(name), 303)
 
-    def value(request: Request, name: str) -> str:
-        form: dict[str, list[str]] = request.state.form
-        return form.get(name, [""])[-1].strip()
-
     @app.post("/files/new")
     def new_file(request: Request) -> Response:
-        name = value(request, "name")
-        create(folder, name, value(request, "kind"))
-        return told(request, name, f"{name} is new: it says what hat new would write")
+        name = form_value(request, "name")
+        create(folder, name, form_value(request, "kind"))
+        return told(request, name, f"{name} is new, with the text that hat new writes")
 
     @app.post("/files/agent")
     def new_agent(request: Request) -> Response:
-        name = value(request, "name")
-        first = start_agent(folder, name, value(request, "kind"))
+        name = form_value(request, "name")
+        first = start_agent(folder, name, form_value(request, "kind"))
         return told(request, first, f"{name} is new: its program, host list and README are beside")
 
     @app.get("/file/delete", response_class=HTMLResponse)
     def ask_to_delete(request: Request, name: Name) -> str:
-        edited = EditedFile.read(folder, name)
-        frame = site.frame(request, "Files")
-        return served.delete_page(frame, name, edited.text, edited.digest)
+        return site.page(request, "Files", "file_delete.html.j2", EditedFile.read(folder, name))
 
     @app.post("/file/delete")
     def delete_file(request: Request) -> Response:
-        name = value(request, "name")
-        if value(request, "typed") != name:
+        name = form_value(request, "name")
+        if form_value(request, "typed") != name:
             raise UsageError(
                 f"nothing was deleted: type '{hat.printable(name)}' to delete it",
                 code="confirmation-missing", file=name,
             )  # fmt: skip
-        kept = folder.put_aside(name, value(request, "digest"))
+        kept = folder.put_aside(name, form_value(request, "digest"))
         request.state.session.said = "good", f"{name} is deleted; its text is kept in {kept}"
         return RedirectResponse("/files", 303)
 
@@ -123,11 +117,13 @@ def _add_forms(app: FastAPI, site: Site, folder: DocumentFolder) -> None:
         if said:
             request.state.session.said = "bad", said
         found = edited.check(folder)
-        page = served.file_page(
-            site.frame(request, "Files"), edited.name, edited.text, edited.digest, edited.changed, found,
-            edited.form(found.kind),
-        )  # fmt: skip
-        return HTMLResponse(page, status)
+        problems: dict[str, list[hat.Problem]] = {}
+        for problem in found.problems:
+            problems.setdefault(problem.field, []).append(problem)
+        model = {
+            "edited": edited, "found": found, "form": edited.form(found.kind), "problems_of": problems,
+        }  # fmt: skip
+        return HTMLResponse(site.page(request, "Files", "file.html.j2", model), status)
 
     @app.get("/file", response_class=HTMLResponse)
     def file(request: Request, name: Name) -> Response:

@@ -13,6 +13,7 @@ from typing import Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from apples.launch.sample import example_folder
 from hat import HatError, shown
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -27,8 +28,10 @@ ProgramKind = Literal[
     "sweep",
     "master-worker",
     "pipeline",
+    "sample",
 ]
-"""What the program is, or in which language; a folder of the templates has what is other there."""
+"""The kind or language of the program. ``templates/scaffold`` has a folder for each kind but ``sample``, which is
+the Jacobi2D example of the installation."""
 
 FILES = ("README.md", "agent.py", "hosts.toml")
 """What every folder holds."""
@@ -95,7 +98,8 @@ def new(
         migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
         Fortran, to be built by ``make``; or that it takes rectangles of its grid (``rectangle``); or that it is
         run at many settings (``sweep``), or does units of work
-        that a master hands out (``master-worker``), or is of several tasks (``pipeline``).
+        that a master hands out (``master-worker``), or is of several tasks (``pipeline``). ``sample``: a copy of
+        the Jacobi2D example.
 
     Raises
     ------
@@ -103,17 +107,15 @@ def new(
         The name is unfit, the folder is there already, or it cannot be written. Permanent.
     """
     _check_name(name)
-    documents = MODELS.get(kind, DOCUMENTS)
-    files = sorted({*FILES, *documents, *PROGRAMS.get(kind, SCRIPT)})
+    contents = _sample() if kind == "sample" else _scaffold(name, kind)
     target = Path(directory) / name
     unfinished = Path(directory) / f".{name}.{secrets.token_hex(4)}"
     try:
         if os.path.lexists(target):
             raise FileExistsError  # noqa: TRY301 - the same answer as when it appears meanwhile
         unfinished.mkdir(parents=True)
-        for file in files:
-            text = rendered(file, name, kind)
-            (unfinished / file).write_text(text, encoding="utf-8")
+        for file, content in contents.items():
+            (unfinished / file).write_bytes(content)
         unfinished.rename(target)
     except FileExistsError:
         raise ScaffoldError(
@@ -128,7 +130,20 @@ def new(
         ) from error
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-    return [target / file for file in files]
+    return [target / file for file in contents]
+
+
+def _scaffold(name: str, kind: ProgramKind) -> dict[str, bytes]:
+    """Return the content of each file of a new agent, by file name."""
+    documents = MODELS.get(kind, DOCUMENTS)
+    files = sorted({*FILES, *documents, *PROGRAMS.get(kind, SCRIPT)})
+    return {file: rendered(file, name, kind).encode() for file in files}
+
+
+def _sample() -> dict[str, bytes]:
+    """Return the content of each file of the Jacobi2D example, by file name."""
+    paths = sorted(path for path in example_folder().iterdir() if path.is_file())
+    return {path.name: path.read_bytes() for path in paths}
 
 
 def new_document(file: str, name: str) -> str:

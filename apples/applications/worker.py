@@ -1,7 +1,8 @@
-"""What runs on a host of a sweep: obeys frames from its standard input; ends, and ends all its tasks, with it.
+"""The worker program on a host of a sweep or a master/worker run. It obeys frames from its standard input.
 
-Standard library only: it travels with its connection. A frame is a line of JSON, whose `size` says how many bytes
-follow. Every question has one answer, that to `run` when the task is over.
+At the end of the input it kills all its processes and exits. The connection carries its source, so that it uses
+the standard library only. A frame is a line of JSON; as many bytes follow as its key `size` gives. Each request
+gets one reply; ``run`` gets it at the end of the process.
 """
 
 from __future__ import annotations
@@ -19,28 +20,32 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from apples.launch.this_host import with_python
+
 HELLO = b"apples.sweep-worker/1\n"
 END_SECONDS = 2.0
-"""For a task that was killed to be gone."""
-LONGEST_OUTPUT = 1 << 16
-"""Bytes of a task's standard output, its result, and of the end of its standard error, that are told."""
-MOST_BYTES = 1 << 20
-"""Bytes of a file that travel in one frame."""
-PARTIAL, TASKS = ".part", "task-"
-"""The end of the name of a file that is not whole, and the beginning of that of a task's folder."""
+"""Time limit for a killed process to end."""
+MAX_OUTPUT_BYTES = 1 << 16
+"""Bytes of a process's standard output, or of the end of its standard error, in a reply."""
+MAX_FRAME_BYTES = 1 << 20
+"""Bytes of a file in one frame."""
+PARTIAL_SUFFIX = ".part"
+"""The end of the name of an incomplete file."""
+TASK_PREFIX = "task-"
+"""The beginning of the name of a process's folder."""
 
 Header = dict[str, Any]
 
 
 class Worker:
-    """Answers one agent."""
+    """Carries out the requests of one agent."""
 
-    def __init__(self, told: Mapping[str, Any], output: BinaryIO) -> None:
+    def __init__(self, config: Mapping[str, Any], output: BinaryIO) -> None:
         self._output = output
         self._lock = threading.Lock()
         self._runs: dict[str, subprocess.Popen[bytes]] = {}
         self._temporary: list[Path] = []
-        self._cpus = told.get("cpus") or []
+        self._cpus = config.get("cpus") or []
         self._verbs: dict[str, Callable[[Header, bytes], tuple[Header, bytes]]] = {
             "stat": self._stat,
             "list": self._list,
@@ -51,7 +56,7 @@ class Worker:
         }
 
     def answer(self, header: Header, body: bytes) -> None:
-        """Do what a frame asks for; a task goes on beside what else is asked."""
+        """Carry out one request; ``run`` in a thread of its own."""
         if header["do"] == "run":
             threading.Thread(target=self._run, args=(header,), daemon=True).start()
             return
@@ -59,10 +64,10 @@ class Worker:
             reply, data = self._verbs[header["do"]](header, body)
         except OSError as error:
             reply, data = {"error": f"{header.get('path', '')}: {error.strerror or error}"}, b""
-        self._say(header["id"], reply, data)
+        self._reply(header["id"], reply, data)
 
     def end(self) -> None:
-        """Kill every task; remove the folders that were asked for as temporary."""
+        """Kill every process; remove the temporary folders."""
         for process in list(self._runs.values()):
             _kill(process)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -70,14 +75,14 @@ class Worker:
         for folder in self._temporary:
             _remove(folder)
 
-    def _say(self, number: int, reply: Header, data: bytes = b"") -> None:
+    def _reply(self, number: int, reply: Header, data: bytes = b"") -> None:
         line = json.dumps({**reply, "id": number, "size": len(data)}).encode()
         with self._lock, contextlib.suppress(OSError):
             self._output.write(line + b"\n" + data)
             self._output.flush()
 
     def _stat(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Say how large a file is, when it was written, and its path from the root, as tasks can open it."""
+        """Reply with the size of a file, its time of writing and its absolute path."""
         path = _path(header)
         found = path.stat()
         if not path.is_file():
@@ -85,30 +90,30 @@ class Worker:
         return {"bytes": found.st_size, "written": found.st_mtime_ns}, os.fsencode(path)
 
     def _list(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Say which whole files a folder has; make it where it is not there, and clear it of what tasks left.
+        """Reply with the whole files of a folder. Make it if it is missing; remove what earlier processes left.
 
-        One that is `temporary` goes with the connection, whatever ends that.
+        A `temporary` folder is removed at the end of the connection.
         """
         folder = _path(header)
         if header.get("temporary"):
             self._temporary.append(folder)
         folder.mkdir(0o700, parents=True, exist_ok=True)
         files = {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
-        for left in folder.glob(f"{TASKS}*"):
+        for left in folder.glob(f"{TASK_PREFIX}*"):
             shutil.rmtree(left, ignore_errors=True)
         free = shutil.disk_usage(folder).free
-        whole = {name: size for name, size in files.items() if not name.endswith(PARTIAL)}
+        whole = {name: size for name, size in files.items() if not name.endswith(PARTIAL_SUFFIX)}
         return {"folder": str(folder), "free": free}, json.dumps(whole).encode()
 
     def _read(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
         with _path(header).open("rb") as stream:
             stream.seek(header["offset"])
-            return {}, stream.read(min(MOST_BYTES, header["count"]))
+            return {}, stream.read(min(MAX_FRAME_BYTES, header["count"]))
 
     def _write(self, header: Header, body: bytes) -> tuple[Header, bytes]:
-        """Write a piece of a file beside its place; the last one puts it there, whole and on the disk."""
+        """Write a piece of a file beside its place. The last piece is synced and moves the file to its place."""
         path = _path(header)
-        partial = path.with_name(path.name + PARTIAL)
+        partial = path.with_name(path.name + PARTIAL_SUFFIX)
         with partial.open("r+b" if header["offset"] else "wb") as stream:
             stream.seek(header["offset"])
             stream.write(body)
@@ -120,25 +125,26 @@ class Worker:
         return {}, b""
 
     def _stop(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Kill the task of a folder."""
+        """Kill the process of a folder."""
         if process := self._runs.get(header["path"]):
             _kill(process)
         return {}, b""
 
     def _remove(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Remove a folder, of a task or a cache, and the one above where nothing is left in it."""
+        """Remove a folder of a process or a cache, and the one above if it is empty then."""
         _remove(_path(header))
         return {}, b""
 
     def _run(self, header: Header) -> None:
-        """Run a task in a new folder of its own; say how it ended and what it wrote."""
+        """Run a process in a new folder; reply with its end and its output."""
         folder, number = _path(header), header["id"]
         begun = time.monotonic()
         try:
             folder.mkdir()
             with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
                 process = subprocess.Popen(
-                    header["argv"], cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    [with_python(word) for word in header["argv"]],
+                    cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                     start_new_session=True,
                 )  # fmt: skip
             self._runs[header["path"]] = process
@@ -153,23 +159,24 @@ class Worker:
             seconds = time.monotonic() - begun
             _kill(process)  # and what it left behind
             code = process.wait()
-            said = _tail(folder / "stdout") if not late and code == 0 else _tail(folder / "stderr")
+            shown = "stdout" if not late and code == 0 else "stderr"
+            output = _tail(folder / shown)
         except (OSError, ValueError) as error:  # ValueError: words that cannot be encoded here
-            told = error.strerror if isinstance(error, OSError) else ""
-            words = f"{getattr(error, 'filename', '') or header['argv'][0]}: {told or error}"
-            self._say(number, {"code": 127, "late": False, "seconds": 0.0}, words.encode())
+            reason = (error.strerror if isinstance(error, OSError) else "") or error
+            words = f"{getattr(error, 'filename', '') or header['argv'][0]}: {reason}"
+            self._reply(number, {"code": 127, "late": False, "seconds": 0.0}, words.encode())
         else:
-            self._say(number, {"code": code, "late": late, "seconds": seconds}, said)
+            self._reply(number, {"code": code, "late": late, "seconds": seconds}, output)
         finally:
             self._runs.pop(header["path"], None)
 
 
-def serve(told: Mapping[str, Any]) -> int:
+def serve(config: Mapping[str, Any]) -> int:
     """Obey until the connection ends."""
-    os.environ.update(told.get("environment") or {})
+    os.environ.update(config.get("environment") or {})
     output = sys.stdout.buffer
-    source = os.fdopen(os.dup(0), "rb", buffering=MOST_BYTES)
-    worker = Worker(told, output)
+    source = os.fdopen(os.dup(0), "rb", buffering=MAX_FRAME_BYTES)
+    worker = Worker(config, output)
     output.write(HELLO)
     output.flush()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -198,8 +205,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _tail(path: Path) -> bytes:
-    """Return the last bytes of a file, one more than fit where there are more."""
+    """Return the last `MAX_OUTPUT_BYTES` of a file; one byte more if it is longer."""
     with path.open("rb") as stream:
         size = stream.seek(0, os.SEEK_END)
-        stream.seek(max(0, size - LONGEST_OUTPUT - 1))
-        return stream.read(LONGEST_OUTPUT + 1)
+        stream.seek(max(0, size - MAX_OUTPUT_BYTES - 1))
+        return stream.read(MAX_OUTPUT_BYTES + 1)

@@ -12,42 +12,106 @@ import queue
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import Any, NamedTuple, Protocol
 
 import hat
-from apples.applications.worker import HELLO, LONGEST_OUTPUT, MOST_BYTES
+from apples.applications.worker import HELLO, MAX_FRAME_BYTES, MAX_OUTPUT_BYTES
 from apples.errors import LaunchError
 from apples.io.json_lines import Greeting, LineError, decode
 from apples.launch.events import Talk
 from apples.launch.job_processes import MARK, mark
-from apples.launch.rank_wrapper import signal_name
+from apples.launch.rank_ends import signal_name
 from apples.launch.remote import bootstrap, ssh
 from apples.launch.remote.addresses import remote_hosts
+from apples.launch.this_host import PYTHON
 from apples.resources import Host, HostList
 
 WORKER = "apples.applications.worker:serve"
 ANSWER_SECONDS = 60.0
-"""For what is no task: a piece of a file, a list."""
+"""Time limit of a request other than ``run``."""
 HELLO_SECONDS = 20.0
-LONGEST_HEAD = 1 << 16
-MOST_BEFORE_HELLO = 1 << 16
+MAX_HEADER_BYTES = 1 << 16
+MAX_BYTES_BEFORE_HELLO = 1 << 16
 END_SECONDS = 5.0
+
+Reply = tuple[dict[str, Any], bytes]
+"""The header and the body of a reply."""
+
+
+class ProgramFault(NamedTuple):
+    """What is wrong with the end or the output of a user's program: a code, and one line."""
+
+    code: str
+    text: str
+
+
+class ProcessEnd(NamedTuple):
+    """The end of a process on a host.
+
+    Attributes
+    ----------
+    code
+        Exit code; negative: the number of the signal that killed it.
+    timed_out
+        Whether its time limit ended it.
+    seconds
+        Its duration.
+    output
+        Its standard output, or the end of its standard error if it failed.
+    """
+
+    code: int
+    timed_out: bool
+    seconds: float
+    output: bytes
+
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it."""
+        return self.code < 0
+
+    @property
+    def fault(self) -> ProgramFault:
+        """How a failed process ended, with the last line of its output.
+
+        Examples
+        --------
+        >>> ProcessEnd(-9, False, 1.0, b"").fault.text, ProcessEnd(3, False, 1.0, b"no licence").fault.text
+        ('killed by SIGKILL: no output', 'exit code 3: no licence')
+        """
+        how = f"killed by {signal_name(-self.code)}" if self.killed else f"exit code {self.code}"
+        return ProgramFault(
+            "program-killed" if self.killed else "program-failed",
+            f"{how}: {last_line(self.output)}",
+        )
+
+
+class FileOnHost(NamedTuple):
+    """A file on a host: its absolute path, its bytes, and when it was written, in nanoseconds."""
+
+    path: str
+    size: int
+    written: int
 
 
 class WorkerConnection(ABC):
-    """The connection to the program that obeys on one host. Every method may be called from any thread.
+    """The connection to the worker program on one host. Any thread may call any method.
+
+    Each request raises `LaunchError` if the connection is lost, the host does not answer in time, or the worker
+    cannot do it. A lost connection gives `reason`.
 
     Attributes
     ----------
     name
         The host's.
     reason
-        Why nothing more comes from it; empty while it may.
+        Why the connection is lost; empty while it works.
     python
-        Its interpreter.
+        The host's interpreter, or the placeholder for which the worker fills it in.
     """
 
     name: str
@@ -56,33 +120,123 @@ class WorkerConnection(ABC):
 
     @abstractmethod
     def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
-        """Return when the program talks.
+        """Wait for the first bytes of the worker program.
 
         Raises
         ------
         LaunchError
-            It does not begin to.
+            It does not start in time.
         """
 
     @abstractmethod
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
-    ) -> tuple[dict[str, Any], bytes]:
-        """Return the program's answer; None `within`: whenever it comes.
+    ) -> Reply:
+        """Send one request; return its reply.
+
+        Parameters
+        ----------
+        within
+            Time limit in seconds; None: no limit.
 
         Raises
         ------
         LaunchError
-            The connection is gone, it does not answer, or says that it cannot.
+            The connection is lost, the reply is late, or it reports an error.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """End the connection, and with it whatever runs there."""
+        """End the connection and all processes that it started."""
+
+    # ------------------------------------------------------------------------ requests
+    def open_folder(self, path: str, *, temporary: bool = False) -> tuple[str, dict[str, int]]:
+        """Make a folder if it is missing; return its absolute path and the bytes of each whole file in it.
+
+        Parameters
+        ----------
+        temporary
+            Whether the worker removes the folder at the end of the connection.
+        """
+        header, body = self.ask("list", path=path, temporary=temporary)
+        try:
+            return str(header["folder"]), {str(k): int(v) for k, v in json.loads(body).items()}
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+            raise self._invalid(path, "the list of the folder is invalid") from None
+
+    def stat(self, path: str) -> FileOnHost:
+        """Return the path, the size and the time of writing of a file."""
+        header, body = self.ask("stat", path=path)
+        size, written = header.get("bytes"), header.get("written")
+        if not isinstance(size, int) or not isinstance(written, int) or size < 0:
+            raise self._invalid(path, f"{path}: its size is invalid ({size})")
+        return FileOnHost(os.fsdecode(body), size, written)
+
+    def read(self, path: str, offset: int, count: int) -> bytes:
+        """Return at most `count` bytes of a file, and at most `MAX_FRAME_BYTES`; empty at its end."""
+        return self.ask("read", path=path, offset=offset, count=count)[1]
+
+    def read_exactly(self, path: str, offset: int, count: int, size: int) -> bytes:
+        """Return `count` bytes of a file of `size` bytes; an error if the file has become shorter."""
+        data = self.read(path, offset, count)
+        if len(data) < min(count, MAX_FRAME_BYTES):
+            raise LaunchError(
+                f"{self.name}: {path} has become shorter",
+                code="file-changed",
+                host=self.name,
+                file=path,
+                value=offset + len(data),
+                bound=size,
+            )
+        return data
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file. It appears under its name when it is whole and on the disk."""
+        for offset in range(0, max(1, len(data)), MAX_FRAME_BYTES):
+            piece = data[offset : offset + MAX_FRAME_BYTES]
+            self.write_piece(path, piece, offset, last=offset + len(piece) == len(data))
+
+    def write_piece(self, path: str, data: bytes, offset: int, *, last: bool) -> None:
+        """Write a piece of a file; the file appears under its name with the last one."""
+        self.ask("write", data, path=path, offset=offset, last=last)
+
+    def run(self, argv: Sequence[str], folder: str, timeout: float | None = None) -> ProcessEnd:
+        """Run a process in a new folder and wait for its end.
+
+        Parameters
+        ----------
+        timeout
+            Seconds after which the process is killed; None: no limit.
+        """
+        header, output = self.ask(
+            "run", within=None, argv=list(argv), path=folder, timeout=timeout
+        )
+        try:
+            code, seconds = int(header["code"]), float(header["seconds"])
+        except (KeyError, ValueError, TypeError):
+            raise self._invalid(folder, "the end of a process is invalid") from None
+        return ProcessEnd(code, bool(header.get("late")), seconds, output)
+
+    def stop(self, folder: str, within: float = ANSWER_SECONDS) -> None:
+        """Kill the process that runs in a folder, if one does."""
+        self.ask("stop", within=within, path=folder)
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder, and the one above if it is empty then."""
+        self.ask("remove", path=folder)
+
+    def _invalid(self, path: str, reason: str) -> LaunchError:
+        return LaunchError(
+            f"{self.name}: {reason}",
+            code="worker-answer-invalid",
+            host=self.name,
+            file=path,
+            reason=reason,
+        )
 
 
 class HostWorker(WorkerConnection):
-    """One over ssh, or a child where the host is this machine.
+    """A worker over ssh, or a child process if the host is this machine.
 
     Raises
     ------
@@ -92,8 +246,8 @@ class HostWorker(WorkerConnection):
 
     def __init__(self, host: Host, hosts: HostList) -> None:
         self.name, self.reason = host.name, ""
-        self.python = host.python or sys.executable
         remote = host.name in {each.name for each in remote_hosts(hosts)}
+        self.python = PYTHON if remote else os.path.expanduser(host.python) or sys.executable  # noqa: PTH111
         words = bootstrap.words(site=False)
         marks = {MARK: os.environ[MARK]} if MARK in os.environ else {}
         if remote:  # a login passes no environment on, and every process of a job bears its mark
@@ -102,28 +256,28 @@ class HostWorker(WorkerConnection):
         else:
             argv = [sys.executable, *words]
         self._lock, self._numbers = Lock(), itertools.count(1)
-        self._answers: dict[int, queue.SimpleQueue[tuple[dict[str, Any], bytes] | None]] = {}
+        self._answers: dict[int, queue.SimpleQueue[Reply | None]] = {}
         self._process = subprocess.Popen(
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
-        self._talk: list[str] = []
+        self._log: list[str] = []
         cpus = [] if remote else list(host.cpus)
-        self._write(bootstrap.parcel(WORKER, {"cpus": cpus, "environment": marks}))
-        self._heard: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._send(bootstrap.parcel(WORKER, {"cpus": cpus, "environment": marks}))
+        self._started: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._threads = [
-            Thread(target=task, daemon=True) for task in (self._listen, self._hear_talk)
+            Thread(target=task, daemon=True) for task in (self._read_until_end, self._read_log)
         ]
         for thread in self._threads:
             thread.start()
 
     def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
-        """Return when the program talks."""
+        """Wait for the first bytes of the worker program."""
         with suppress(queue.Empty):
-            if self._heard.get(timeout=seconds):
+            if self._started.get(timeout=seconds):
                 return
         self.close()
-        words = self._talk[-1] if self._talk else self.reason or "does not answer"
+        words = self._log[-1] if self._log else self.reason or "does not answer"
         raise LaunchError(
             f"{self.name}: {hat.printable(words)}",
             code="host-unreachable",
@@ -133,16 +287,15 @@ class HostWorker(WorkerConnection):
 
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
-    ) -> tuple[dict[str, Any], bytes]:
-        """Return the program's answer."""
-        answer: queue.SimpleQueue[tuple[dict[str, Any], bytes] | None] = queue.SimpleQueue()
+    ) -> Reply:
+        """Send one request; return its reply."""
+        answer: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         number = next(self._numbers)
         self._answers[number] = answer
         if self.reason:
             raise self._lost()
-        what["asked"] = number
         line = json.dumps({**what, "do": do, "id": number, "size": len(body)}).encode()
-        self._write(line + b"\n" + body)
+        self._send(line + b"\n" + body)
         try:
             found = answer.get(timeout=within)
         except queue.Empty:
@@ -168,7 +321,7 @@ class HostWorker(WorkerConnection):
         return found
 
     def close(self) -> None:
-        """End the connection, and with it whatever runs there."""
+        """End the connection and all processes that it started."""
         with suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
         try:
@@ -188,34 +341,34 @@ class HostWorker(WorkerConnection):
             f"{self.name}: {self.reason}", code="host-lost", host=self.name, reason=self.reason
         )
 
-    def _write(self, data: bytes) -> None:
+    def _send(self, data: bytes) -> None:
         with self._lock, suppress(OSError, ValueError):
             self._process.stdin.write(data)  # type: ignore[union-attr]
             self._process.stdin.flush()  # type: ignore[union-attr]
 
-    def _listen(self) -> None:
+    def _read_until_end(self) -> None:
         try:
             self._read_answers()
-        except Exception as error:  # noqa: BLE001 - whoever waits for an answer must hear of it, whatever it is
-            self.reason = f"its answer is not a worker's: {hat.printable(str(error))}"
-        self.reason = self.reason or (self._talk[-1] if self._talk else "the connection ended")
-        self._heard.put(False)
+        except Exception as error:  # noqa: BLE001 - every waiting request must end
+            self.reason = f"invalid reply: {hat.printable(str(error))}"
+        self.reason = self.reason or (self._log[-1] if self._log else "the connection ended")
+        self._started.put(False)
         for answer in list(self._answers.values()):
             answer.put(None)
 
     def _read_answers(self) -> None:
         stream = self._process.stdout
         assert stream is not None  # noqa: S101 - for the type checker: it is a pipe
-        greeting = Greeting(HELLO, MOST_BEFORE_HELLO)
+        greeting = Greeting(HELLO, MAX_BYTES_BEFORE_HELLO)
         while not greeting.heard:
             if not (data := stream.read(1)):
                 return
             greeting.skip(data)
-        self._heard.put(True)
-        while line := stream.readline(LONGEST_HEAD):
+        self._started.put(True)
+        while line := stream.readline(MAX_HEADER_BYTES):
             header = json.loads(line)
             size = header["size"]
-            if not isinstance(size, int) or not 0 <= size <= 2 * MOST_BYTES:
+            if not isinstance(size, int) or not 0 <= size <= 2 * MAX_FRAME_BYTES:
                 raise LineError(f"a frame of {size} bytes")
             body = stream.read(size)
             if len(body) < size:
@@ -223,30 +376,30 @@ class HostWorker(WorkerConnection):
             if answer := self._answers.get(header["id"]):
                 answer.put((header, body))
 
-    def _hear_talk(self) -> None:
+    def _read_log(self) -> None:
         for line in self._process.stderr or ():
-            self._talk = [*self._talk[-4:], line.decode(errors="replace").rstrip()]
+            self._log = [*self._log[-4:], line.decode(errors="replace").rstrip()]
 
 
 class ConnectedHosts(Protocol):
-    """Hosts that are reached in another way than over ssh."""
+    """An engine that reaches hosts in another way than over ssh, for example the workers of a Dask cluster."""
 
     def __contains__(self, name: object) -> bool:
-        """Whether a host is one of these."""
+        """Whether the engine reaches a host."""
 
     def connect(self, name: str) -> WorkerConnection:
-        """Return the connection to one."""
+        """Return the connection to a host."""
 
 
 class HostWorkers:
-    """Connections to workers of hosts, opened when first needed.
+    """The connections to the hosts of a list, opened when they are first needed.
 
     Attributes
     ----------
     by_name
-        Those that were opened, by host.
+        The open connections by host.
     hosts
-        The list that names the hosts.
+        The host list.
     """
 
     def __init__(self, cluster: ConnectedHosts | None = None) -> None:
@@ -255,7 +408,13 @@ class HostWorkers:
         self._cluster = cluster
 
     def start(self, names: list[str], talk: Talk | None = None) -> dict[str, str]:
-        """Connect to hosts, all at once; return those that cannot be reached, an error unless there is `talk`."""
+        """Connect to hosts at once; return the reasons of those that cannot be reached.
+
+        Raises
+        ------
+        LaunchError
+            A host cannot be reached, and there is no `talk` to warn through; or none can be reached.
+        """
         lost: dict[str, str] = {}
         new = [name for name in dict.fromkeys(names) if name not in self.by_name]
         for name in new:
@@ -286,45 +445,27 @@ class HostWorkers:
 
 @contextmanager
 def host_workers(cluster: ConnectedHosts | None = None) -> Iterator[HostWorkers]:
-    """Hand out connections, none yet, that are closed at the end; those to hosts of `cluster` are made by it."""
-    found = HostWorkers(cluster)
+    """Yield connections, none yet; close them at the end. `cluster` connects to the hosts that it reaches."""
+    workers = HostWorkers(cluster)
     try:
-        yield found
+        yield workers
     finally:
-        for worker in found.by_name.values():
-            worker.close()
+        close_all(workers.by_name.values())
 
 
-class ProgramFault(NamedTuple):
-    """What is wrong with the end or the output of a user's program: a code, and one line."""
-
-    code: str
-    text: str
-
-
-def ending(header: Mapping[str, Any], said: bytes) -> ProgramFault:
-    """Return how a failed process ended, with the last line of its output.
-
-    Examples
-    --------
-    >>> ending({"code": -9}, b"").text, ending({"code": 3}, b"no licence").text
-    ('killed by SIGKILL: no output', 'exit code 3: no licence')
-    """
-    code = header["code"]
-    killed = isinstance(code, int) and code < 0
-    how = f"killed by {signal_name(-code)}" if killed else f"exit code {code}"
-    return ProgramFault(
-        "program-killed" if killed else "program-failed", f"{how}: {last_line(said)}"
-    )
+def close_all(workers: Collection[WorkerConnection]) -> None:
+    """Close connections at the same time: each may wait for its host."""
+    with ThreadPoolExecutor(max(1, len(workers))) as pool:
+        list(pool.map(lambda worker: worker.close(), workers))
 
 
-def last_line(said: bytes) -> str:
-    """Return the last line of a process's output, made printable."""
-    lines = said.decode(errors="replace").strip().splitlines() or ["no output"]
+def last_line(output: bytes) -> str:
+    """Return the last line of a process's output, in printable characters."""
+    lines = output.decode(errors="replace").strip().splitlines() or ["no output"]
     return hat.printable(lines[-1])[:300]
 
 
-def result_of(said: bytes) -> tuple[dict[str, Any], ProgramFault | None]:
+def result_of(output: bytes) -> tuple[dict[str, Any], ProgramFault | None]:
     """Return the result that a task printed, or the fault of its output.
 
     Examples
@@ -334,17 +475,17 @@ def result_of(said: bytes) -> tuple[dict[str, Any], ProgramFault | None]:
     >>> result_of(b"1.5")
     ({}, ProgramFault(code='result-invalid', text='its output is no JSON object: 1.5'))
     """
-    if len(said) > LONGEST_OUTPUT:
+    if len(output) > MAX_OUTPUT_BYTES:
         return {}, ProgramFault(
-            "result-too-long", f"its output has more than {LONGEST_OUTPUT} bytes"
+            "result-too-long", f"its output has more than {MAX_OUTPUT_BYTES} bytes"
         )
-    if not said.strip():
+    if not output.strip():
         return {}, ProgramFault(
             "result-missing", "it printed nothing: its result must be a JSON object"
         )
     try:
-        return decode(said, LONGEST_OUTPUT), None
+        return decode(output, MAX_OUTPUT_BYTES), None
     except LineError as error:
-        shown = hat.printable(said[:60].decode(errors="replace").strip())
+        shown = hat.printable(output[:60].decode(errors="replace").strip())
         words = shown if str(error).startswith("no JSON") else str(error)
         return {}, ProgramFault("result-invalid", f"its output is no JSON object: {words}")

@@ -6,8 +6,6 @@ A route that is not in the table does not exist. On the UNIX socket the kernel s
 from __future__ import annotations
 
 import os
-import re
-import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,11 +15,10 @@ from typing import Final
 
 import nws
 from apples.errors import UsageError, coded
-from apples.io.credentials import peer_credentials
 
 REQUESTS_A_SECOND: Final = 50.0
 REQUESTS_AT_ONCE: Final = 100.0
-MOST_REMEMBERED: Final = 1000
+MAX_REMEMBERED: Final = 1000
 
 
 class Scope(StrEnum):
@@ -34,7 +31,7 @@ class Scope(StrEnum):
     OWN = "own"
     """Cancel and resize those that were submitted under the same name."""
     SERVE = "serve"
-    """Carry out the orders to the own jobs, as a user's shepherd, on the socket of a shared scheduler."""
+    """Carry out the orders to the own jobs, as a user's job runner, on the socket of a shared scheduler."""
     OPERATOR = "operator"
     """Drain and resume hosts, and do with all jobs what their owners may do."""
 
@@ -92,6 +89,15 @@ class Principal:
                 principal=self.name, scope=str(Scope.OPERATOR), policy=policy,
             )  # fmt: skip
 
+    def check_priority(self, priority: float) -> None:
+        """Raise `ForbiddenError` if it may not submit a job of this priority: only the operator goes above 0."""
+        if priority > 0 and not self.is_operator:
+            raise ForbiddenError(
+                f"--priority {priority:g}: {self.name} may ask for 0 or less; above it needs the scope "
+                f"{Scope.OPERATOR}",
+                principal=self.name, scope=str(Scope.OPERATOR), bound=0,
+            )  # fmt: skip
+
     def check_owner(self, job: str, owner: str) -> None:
         """Raise `ForbiddenError` unless it may change a job of this owner."""
         if owner != self.name and not self.is_operator:
@@ -110,18 +116,13 @@ class Route:
     path
         With ``{job}`` or ``{host}`` for a name.
     call
-        Who answers: a method of `SchedulerService`, but for ``events``, which is no call.
+        The method of `SchedulerService` that answers; ``events`` is a stream.
     """
 
     method: str
     path: str
     scope: Scope
     call: str
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """What its path is like."""
-        return re.compile(re.sub(r"\{\w+\}", "([A-Za-z0-9._-]{1,253})", self.path))
 
 
 ROUTES: Final = (
@@ -132,42 +133,24 @@ ROUTES: Final = (
     Route("GET", "/v1/events", Scope.READ, "events"),
     Route("GET", "/metrics", Scope.READ, "metrics"),
     Route("POST", "/v1/whatif", Scope.READ, "what_if"),
+    Route("POST", "/v1/prediction", Scope.SUBMIT, "predict"),
     Route("POST", "/v1/jobs", Scope.SUBMIT, "submit"),
     Route("POST", "/v1/jobs/{job}/cancel", Scope.OWN, "cancel"),
     Route("POST", "/v1/jobs/{job}/resize", Scope.OWN, "resize"),
-    Route("POST", "/v1/shepherd/orders", Scope.SERVE, "shepherd_orders"),
-    Route("POST", "/v1/shepherd/reports", Scope.SERVE, "shepherd_reports"),
+    Route("POST", "/v1/job-runner/orders", Scope.SERVE, "job_runner_orders"),
+    Route("POST", "/v1/job-runner/reports", Scope.SERVE, "job_runner_reports"),
     Route("POST", "/v1/hosts/{host}/drain", Scope.OPERATOR, "drain"),
     Route("POST", "/v1/hosts/{host}/resume", Scope.OPERATOR, "resume"),
 )
-PATTERNS: Final = tuple((route, route.pattern) for route in ROUTES)
 
 
-def route_of(method: str, path: str) -> tuple[Route, tuple[str, ...]]:
-    """Return the route that is asked for, and the names in its path.
-
-    Raises
-    ------
-    LookupError
-        There is none.
-
-    Examples
-    --------
-    >>> route, names = route_of("POST", "/v1/jobs/lab.1/cancel")
-    >>> str(route.scope), names
-    ('own', ('lab.1',))
-    """
-    for route, pattern in PATTERNS:
-        if route.method == method and (found := pattern.fullmatch(path)):
-            return route, found.groups()
-    raise LookupError(path)
-
-
-def local_principal(connection: socket.socket, shared: bool) -> Principal:
-    """Return who is at the other end of a UNIX socket: the scheduler's own user and root are its operators.
+def local_principal(uid: int, shared: bool) -> Principal:
+    """Return the principal of a peer of the UNIX socket: the scheduler's own user and root are its operators.
 
     Parameters
     ----------
+    uid
+        The peer's user, from the kernel.
     shared
         Whether it is a scheduler of several users.
 
@@ -176,7 +159,6 @@ def local_principal(connection: socket.socket, shared: bool) -> Principal:
     ForbiddenError
         Somebody else.
     """
-    _, uid = peer_credentials(connection)
     operator = uid in {0, os.geteuid()}
     if not operator and not shared:
         raise ForbiddenError(
@@ -187,7 +169,7 @@ def local_principal(connection: socket.socket, shared: bool) -> Principal:
     return Principal(f"uid:{uid}", scopes if shared else scopes - {Scope.SERVE})
 
 
-LONGEST_TOKEN: Final = 200
+MAX_TOKEN: Final = 200
 
 
 def bearer(authorization: str, tokens: nws.TokenFile) -> Principal:
@@ -200,7 +182,7 @@ def bearer(authorization: str, tokens: nws.TokenFile) -> Principal:
     """
     kind, _, secret = authorization.partition(" ")
     token = None
-    if kind.lower() == "bearer" and len(secret) < LONGEST_TOKEN:
+    if kind.lower() == "bearer" and len(secret) < MAX_TOKEN:
         try:
             token = tokens.find(secret.strip())
         except nws.TokenFileError as error:
@@ -240,7 +222,7 @@ class RequestRate:
         self,
         clock: Callable[[], float],
         at_once: float = REQUESTS_AT_ONCE,
-        most_remembered: int = MOST_REMEMBERED,
+        most_remembered: int = MAX_REMEMBERED,
     ) -> None:
         self._clock = clock
         self._at_once, self._most_remembered = at_once, most_remembered

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import hat
-from apples.cluster.orders import HostTerm
+from apples.cluster.orders import HostLease
 from apples.errors import ApplesError, LaunchError, UsageError, coded, failure_of, system_code
 from apples.io import documents
 from apples.launch.slurm import client
 from apples.launch.slurm.nodes import (
-    MOST_SLOTS,
+    MAX_SLOTS,
     NAME,
     AllocatedPart,
     SlurmNode,
@@ -31,7 +31,7 @@ from apples.resources import Host, HostList, HostListDocument, Network, read_hos
 
 OWN: Final = "own"
 """Stands for the allocation that this process is in."""
-MOST_HOSTS: Final = 1000
+MAX_HOSTS: Final = 1000
 LOOK_SECONDS: Final = 5.0
 """Between two looks at the allocations."""
 
@@ -101,7 +101,7 @@ class AllocationWatch:
         self._table = self._table or {"host": []}
         self._kept = deepcopy(self._table)  # as it is on the disk
 
-    def look(self) -> list[HostTerm]:
+    def look(self) -> list[HostLease]:
         """Return until when which hosts can be used: all that there are now, and those that are over since.
 
         Raises
@@ -130,12 +130,12 @@ class AllocationWatch:
         known |= {entry["name"] for entry in entries}
         now = self._wall()
         terms = [
-            HostTerm(name, max(1e-3, end - now), source)
+            HostLease(name, max(1e-3, end - now), source)
             for name, (end, source) in ends.items()
             if name in known
         ]
         terms += [
-            HostTerm(name, 0.0, source) for name, source in self._had.items() if name not in ends
+            HostLease(name, 0.0, source) for name, source in self._had.items() if name not in ends
         ]
         self._had = {one.host: one.source for one in terms if one.seconds > 0}
         return terms
@@ -164,12 +164,12 @@ class AllocationWatch:
                 known = found.get(name)
                 if known is None or (used.get(name) == str(known.number), known.end) < better:
                     found[name] = one
-        if len(found) > MOST_HOSTS:
+        if len(found) > MAX_HOSTS:
             raise LaunchError(
-                f"the allocations have {len(found)} nodes, at most {MOST_HOSTS} are taken",
+                f"the allocations have {len(found)} nodes, at most {MAX_HOSTS} are taken",
                 code="too-many-nodes",
                 value=len(found),
-                bound=MOST_HOSTS,
+                bound=MAX_HOSTS,
             )
         return found
 
@@ -193,7 +193,7 @@ class AllocationWatch:
             one, node = having.get(host["name"]), self._known.get(host["name"])
             if one is None or node is None:
                 continue
-            cores = max(1, min(node.cores, MOST_SLOTS))  # Slurm may say none; no host has no slots
+            cores = max(1, min(node.cores, MAX_SLOTS))  # Slurm may say none; no host has no slots
             slots, memory = self._whole.get(node.name, (cores, node.memory))
             part = self._parts[one.number, one.nodes].get(node.name)
             if part is not None:
@@ -284,7 +284,7 @@ class AllocationFollower:
         self._used: set[str] = set()
         self._said: dict[str, str] = {}
 
-    def look(self, hear: Callable[[HostTerm], None]) -> None:
+    def look(self, hear: Callable[[HostLease], None]) -> None:
         """Look at the allocations, and pass on what is new; while nothing can be known what was known stands."""
         try:
             self.take_in(self._watch.look(), hear)
@@ -293,7 +293,7 @@ class AllocationFollower:
         else:
             self._tell("", self._watch.problem)
 
-    def take_in(self, terms: Sequence[HostTerm], hear: Callable[[HostTerm], None]) -> None:
+    def take_in(self, terms: Sequence[HostLease], hear: Callable[[HostLease], None]) -> None:
         """Pass on until when hosts can be used; a scheduler knows a host before it is asked whether it answers."""
         if self._watch.hosts is not self._listed:
             self._listed = self._watch.hosts
@@ -317,18 +317,18 @@ class AllocationFollower:
                 self._joins(self._watch.hosts[one.host])
                 self._used.add(one.host)
 
-    def start(self, hear: Callable[[HostTerm], None]) -> None:
+    def start(self, hear: Callable[[HostLease], None]) -> None:
         """Look again and again, in a thread that ends with this process."""
         threading.Thread(
             target=self._follow, args=(hear,), name="allocations", daemon=True
         ).start()
 
-    def _follow(self, hear: Callable[[HostTerm], None]) -> None:
+    def _follow(self, hear: Callable[[HostLease], None]) -> None:
         while True:
             time.sleep(LOOK_SECONDS)
             self.look_again(hear)
 
-    def look_again(self, hear: Callable[[HostTerm], None]) -> None:
+    def look_again(self, hear: Callable[[HostLease], None]) -> None:
         """Look, and say whatever is wrong: the thread lives on, for nobody else would ever look again."""
         try:
             self.look(hear)

@@ -6,86 +6,85 @@ from collections import Counter
 from operator import attrgetter
 from typing import Any
 
+from apples.cluster.documents import (
+    NOT_DECIDED,
+    HistoryDocument,
+    JobState,
+    QueueDocument,
+    ScheduledHost,
+    ScheduledJob,
+)
+from apples.cluster.history import estimated_by, job_fields
 from apples.cluster.live_job import LiveJob, LiveJobState
-from apples.cluster.scheduler import MOST_REFUSALS, LiveScheduler
-from apples.scheduling.driver import name_of
+from apples.cluster.queue_snapshot import expected_end
+from apples.cluster.scheduler import MAX_REFUSALS, LiveScheduler
 from apples.scheduling.jobs import JobKind
+from apples.scheduling.passes import name_of
 
 Document = dict[str, Any]
 
 
-def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
+def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> ScheduledJob:
     """Return one job of a queue."""
     state = scheduler.recorded
-    said, pace = scheduler.progress.get(job.number), scheduler.paces.get(job.number)
-    end = None if pace is None or job.state is LiveJobState.ENDING else pace.end
-    shown = job.state.value
-    if not scheduler.trouble:
-        if job.waits and job.number in scheduler.ledger.running:
-            shown = "placing"
-        if job.number in scheduler.ledger.held or (job.waits and scheduler.is_kept_back(job)):
-            shown = "held"
-    submission = job.submission
-    return {
-        "job": f"{name}.{job.number}",
-        "state": shown,
-        "name": submission.name,
-        "user": submission.user,
-        "kind": submission.kind.value,
-        "hosts": list(job.hosts),
-        "after": [f"{name}.{one}" for one in submission.after],
-        "minimum": submission.minimum,
-        "maximum": submission.maximum,
-        "submitted": state.wall + job.submitted,
-        "started": None if job.started is None else state.wall + job.started,
-        "ended": None if job.ended is None else state.wall + job.ended,
-        "start": None,
-        "requested": job.requested,
-        "estimated_by": estimated_by(job),
-        "mean_hosts": mean_hosts(job),
-        "iteration": None if said is None else said.iteration,
-        "iterations": None if said is None else said.iterations,
-        "expected_end": None if end is None else state.wall + end,
-        "asks": None if job.asks is None else list(job.asks),
-        "resizes": job.resizes,
-        "attempt": job.attempt,
-        "record": job.folder,
-        "reason": reason_of(scheduler, job),
-        "exit_code": job.exit_code,
-    }
-
-
-def estimated_by(job: LiveJob) -> str:
-    """Return who has estimated how long a job runs: its ``user``, the ``model``, or ``nobody``."""
-    if not job.submission.modelled:
-        return "user"
-    return "model" if job.estimate else "nobody"
-
-
-def mean_hosts(job: LiveJob) -> float | None:
-    """Return how many hosts the last attempt of a job that is over had, in the mean over its time."""
-    if not job.is_over or job.started is None or job.ended is None:
-        return None
-    seconds = job.ended - job.started
-    return job.host_seconds / seconds if seconds > 0 and job.host_seconds > 0 else None
+    if job.is_over:
+        return job_fields(job, name, state.wall)
+    said, end = scheduler.progress.get(job.number), expected_end(scheduler, job)
+    shown: JobState = job.state.value
+    if said is not None and said.verifying_until is not None and shown == "running":
+        shown = "verifying"
+    if not scheduler.trouble and job.waits and (job.held or scheduler.is_ineligible(job)):
+        shown = "held"
+    document = job_fields(job, name, state.wall)
+    document["state"], document["reason"] = shown, reason_of(scheduler, job)
+    if said is not None:
+        document["iteration"], document["iterations"] = said.iteration, said.iterations
+    if end is not None:
+        document["expected_end"] = state.wall + end
+    return document
 
 
 def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
     """Return why a job waits, for hosts to start on or for those it asks for, or why it ended as it did."""
     if not job.waits:
-        return job.reason or _request_reason(scheduler, job) or _sharing(scheduler, job)
+        return (
+            _runner_away(scheduler, job)
+            or job.reason
+            or _request_reason(scheduler, job)
+            or _sharing(scheduler, job)
+        )
     if scheduler.trouble:
         return "nothing can be recorded, and so nothing is started"
     if before := scheduler.comes_after(job):
         return f"comes after {', '.join(f'{scheduler.name}.{one}' for one in before)}"
     user = job.submission.user
     if not scheduler.is_served(user):
-        return f"no shepherd of {user} answers; its user starts one: apples shepherd"
-    if short := scheduler.lacks_hosts(job) or scheduler.outstays(job):
-        return short
-    said = scheduler.ledger.waits.get(job.number)
+        return f"no per-user job runner of {user} answers; its user starts one: apples scheduler --run-my-jobs"
+    if kept := (
+        scheduler.lacks_hosts(job)
+        or scheduler.exceeds_host_leases(job)
+        or _kept_by(scheduler, job)
+    ):
+        return kept
+    said = scheduler.waits.get(job.number)
     reason = _derived_reason(scheduler, job) if said is None else said.reason
     return "; ".join(filter(None, (reason, _lost_hosts(scheduler))))
+
+
+def _runner_away(scheduler: LiveScheduler, job: LiveJob) -> str:
+    """Return why a job that is to end cannot be ended; empty: it can be, or is not to end."""
+    if not scheduler.lacks_runner(job):
+        return ""
+    return (
+        f"no per-user job runner of {job.submission.user} answers, which alone can end its processes: start one, "
+        f"or have the administrator cancel {scheduler.name}.{job.number} again"
+    )
+
+
+def _kept_by(scheduler: LiveScheduler, job: LiveJob) -> str:
+    """Return why a policy holds a job, or that its model is asked; empty: neither."""
+    asked = "its model is asked which hosts are best for it"
+    return job.held or asked * scheduler.awaits_model(job)
 
 
 def _lost_hosts(scheduler: LiveScheduler) -> str:
@@ -109,23 +108,27 @@ def _sharing(scheduler: LiveScheduler, job: LiveJob) -> str:
 
 
 def _derived_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
-    if job.number in scheduler.selections.held:
-        return "its model is asked which of the free hosts are best for it"
-    if job.number in scheduler.ledger.running:
-        return "waits for its hosts to be left"
-    needs, free = needs_of(job), scheduler.ledger.free
+    needs, free = needs_of(scheduler, job), scheduler.free_hosts
     if free < needs:
         return f"needs {needs} host{'s' * (needs > 1)}, {free} {'is' if free == 1 else 'are'} free"
     if scheduler.pass_is_due:
-        return "the next pass looks at it"
+        return NOT_DECIDED
     return (
-        f"{free} of the {needs} hosts it needs are free; {name_of(scheduler.policy)} lets it wait"
+        f"needs {needs} host{'s' * (needs > 1)}, and {free} {'is' if free == 1 else 'are'} free: "
+        f"{name_of(scheduler.policy)} does not start it yet"
     )
 
 
-def needs_of(job: LiveJob) -> int:
-    """Return the fewest hosts that a policy may start a job on."""
-    return job.submission.minimum if job.submission.kind != "rigid" else job.submission.maximum
+def needs_of(scheduler: LiveScheduler, job: LiveJob) -> int:
+    """Return the fewest hosts on which the policy starts a job.
+
+    Only a policy that resizes jobs starts a malleable one on fewer than its most.
+    """
+    one = job.submission
+    fewer = one.kind is JobKind.EVOLVING or (
+        one.kind is JobKind.MALLEABLE and scheduler.policy.uses_malleable
+    )
+    return one.minimum if fewer else one.maximum
 
 
 def _request_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
@@ -136,13 +139,13 @@ def _request_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
     least, most = job.asks
     wide = f"{least}" if least == most else f"{least} to {most}"
     asks = f"asks for {wide} host{'s' * (wide != '1')}"
-    free = scheduler.ledger.free
+    free = scheduler.free_hosts
     if one.kind not in {JobKind.EVOLVING, JobKind.MALLEABLE}:
         asks += f", and is {one.kind.value}"
     elif most < one.minimum or least > one.maximum:
         asks += f", and was submitted for {one.minimum} to {one.maximum}"
     elif scheduler.rests(job.number):
-        asks += f", and has refused {MOST_REFUSALS} changes: it is looked at again later"
+        asks += f", and has refused {MAX_REFUSALS} changes: it is looked at again later"
     elif (job.wants or has) - has > free:
         asks += f": {free} {'is' if free == 1 else 'are'} free"
     elif job.settled and not scheduler.pass_is_due:
@@ -155,7 +158,7 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
     ledger = scheduler.ledger
     waiting = [] if scheduler.trouble else [one.id for one in ledger.queue]
     place = waiting.index(job.number) if job.number in waiting else None
-    state, needs, free = scheduler.recorded, needs_of(job), ledger.free
+    state, needs, free = scheduler.recorded, needs_of(scheduler, job), ledger.free
     return {
         "schema": "apples.waiting/1",
         "time": state.wall + scheduler.now,
@@ -192,22 +195,14 @@ def blocking_of(scheduler: LiveScheduler, needs: int) -> list[int]:
     return found
 
 
-def hosts_of(scheduler: LiveScheduler, name: str) -> list[Document]:
+def hosts_of(scheduler: LiveScheduler, name: str) -> list[ScheduledHost]:
     """Return the hosts as they are now."""
     state = scheduler.recorded
-    reserved = {
-        state.hosts[node]: number
-        for number, running in scheduler.ledger.running.items()
-        if not scheduler.trouble and state.jobs[number].waits
-        for node in running.node_ids
-    }
-    hosts = []
+    hosts: list[ScheduledHost] = []
     for host in state.hosts:
         shown, holder = state.host_state(host), state.owner(host) or None
-        if shown == "free" and host in reserved:
-            shown, holder = "reserved", reserved[host]
         why, silence = state.quarantined.get(host), scheduler.lost.get(host, "")
-        term = scheduler.said_of_term(host)
+        term = scheduler.lease_reason(host)
         if term and shown in {"free", "held"}:
             shown = "drained" if shown == "free" else "draining"
         reasons = ["" if why is None else why.reason, silence, term]
@@ -219,7 +214,7 @@ def hosts_of(scheduler: LiveScheduler, name: str) -> list[Document]:
     return hosts
 
 
-def queue_document(scheduler: LiveScheduler, name: str) -> Document:
+def queue_document(scheduler: LiveScheduler, name: str) -> QueueDocument:
     """Return hosts and jobs as they are now."""
     state = scheduler.recorded
     return {
@@ -259,15 +254,18 @@ def metrics_text(scheduler: LiveScheduler) -> str:
     return "\n".join([*lines, ""])
 
 
-def history_document(scheduler: LiveScheduler, name: str) -> Document:
-    """Return every job that is over, the oldest first; those of the history's files too."""
+def history_document(scheduler: LiveScheduler, name: str) -> HistoryDocument:
+    """Return the ended jobs that the state still has, the oldest first."""
     state = scheduler.recorded
-    past = {job.number: job for job in scheduler.log.history()}
-    past |= {job.number: job for job in state.jobs.values() if job.is_over}
     return {
         "schema": "apples.history/1",
         "name": name,
         "hosts": len(state.hosts),
         "begin": state.wall,
-        "jobs": [job_document(scheduler, name, past[number]) for number in sorted(past)],
+        "jobs": [
+            job_fields(state.jobs[number], name, state.wall)
+            for number in sorted(state.jobs)
+            if state.jobs[number].is_over
+        ],
+        "next": None,
     }

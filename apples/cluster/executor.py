@@ -1,10 +1,10 @@
 """`JobServiceExecutor`: the jobs of a live scheduler as jobs of this user's job service.
 
-An attempt is a job of its own, whose id is the name of the folder that the scheduler chose: making the folder is
-what begins it, so it begins at most once, whatever is repeated and whoever dies in between. Jobs belong to their
-supervisors; this module starts, asks and ends them. That a host was left is said of this machine when no process
-with the attempt's mark is on it, and of another machine, and of one whose topology daemon has given the attempt
-CPUs, when it says so itself (`apples.cluster.host_checks`).
+An attempt is a job of its own, whose id is the name of the folder that the scheduler chose. Making the folder
+begins it, so it begins at most once, even if an order is repeated or a process dies in between. Jobs belong to
+their supervisors; this module starts, asks and ends them. It reports that a host was left when no process with
+the job tag of the attempt runs on it. Another machine, and a host whose topology daemon has given the attempt
+CPUs, answers that itself (`apples.cluster.host_checks`).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -36,69 +36,63 @@ from apples.cluster.orders import (
     Report,
     ResizeOrder,
     RunTimeEstimate,
-    SelectedHosts,
-    SelectOrder,
     StartOrder,
+    attached_requirement,
 )
 from apples.cluster.seals import bare
 from apples.cluster.topology_daemons import SilentDaemonError, TopologyDaemons
-from apples.errors import ApplesError, LaunchError, failure_of
+from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.io import record_folders
-from apples.jobs import parked, service, store
-from apples.jobs.record_changes import RecordChanges
-from apples.jobs.records import JobStatus, conversation
+from apples.jobs import children, service, store
+from apples.jobs.records import JobStatus, control_client
 from apples.launch import job_processes
 from apples.launch.remote.addresses import is_here
 from apples.malleable.control.client import ControlClient
 from apples.resources import Host
+from apples.ui.units import listed
 
-# Without inotify watches (each user has a limited number) records are polled at this interval.
-LOOK_SECONDS = 0.1
-"""Between two looks at what the kernel says nothing of: hosts, and jobs of which it cannot tell."""
-SURE_SECONDS, SURE_LOOKS = 2.0, 20
-"""A job is looked at after so long, told of or not, for what the kernel tells may be lost; of many jobs, so many a
-second are."""
+HOSTS_POLL_SECONDS = 0.1
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 2.0
+"""Limits of the poll interval of the records of jobs: a freed host is used within about 0.1 s where few jobs run,
+and pages and commands show each change within 2 s."""
+POLLS_PER_SECOND = 50
+"""Of all records together, within those limits: about 0.3 % of a CPU. A scheduler with 100 jobs may take 1 %."""
+MIN_PAUSE_SECONDS = 0.01
+"""Between two rounds of polls."""
 ENDING_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Until a job that is ending is looked at again; each look lists this machine's processes."""
-PAUSE_SECONDS = 0.01
-"""At least, between two rounds of looks: what is told of in between is one."""
-AT_ONCE = 8
-"""Orders that are carried out at the same time."""
+"""Intervals at which a job that is ending is polled; each of these polls lists this machine's processes."""
+MAX_AT_ONCE: Mapping[type[Order], int] = {
+    StartOrder: 8, ResizeOrder: 32, EndOrder: 8, AskOrder: 8, EstimateOrder: 2,
+}  # fmt: skip
+"""Orders of each kind that are carried out at the same time. Each kind has its own queue: a resize waits for its
+job's safe point, and no end of a job waits for a resize."""
+DAEMON_CHECKS_AT_ONCE = 2
 
-MOST_ESTIMATES = 1000
-"""Estimates that are kept: a queue has many jobs that are alike."""
+MAX_ESTIMATES = 1000
+"""Estimates in the cache: a queue has many jobs that are alike."""
 ESTIMATE_SECONDS = 60.0
-"""For a model to say how long a job runs, which is the code of a user and may never return."""
-SELECTIONS_AT_ONCE = 2
-"""Models that are asked at the same time which hosts are best."""
+"""Time limit of a user's run-time model."""
 FILES_OF_ESTIMATES = ("template", "user", "messages", "units")
 """Files of a job by which it is estimated, beside the host list."""
-QUESTIONS = {
-    "estimate": "apples.cluster.estimate:estimate",
-    "select": "apples.cluster.selecting:select",
-}
-"""The functions that a fork of the parked interpreter runs to answer an order."""
 
 
 @dataclass
 class _Attempt:
-    """What is known of an attempt here.
+    """The state of an attempt, as this executor knows it.
 
     Attributes
     ----------
     job
-        Its record, which may not be there.
+        Its record, which may be missing.
     hosts
-        All on which it may ever have been, as far as was said. The set is replaced and never changed, so that a
-        thread may go through it without the lock.
+        All on which it may ever have been, by the orders so far. The set is replaced and never changed, so that a
+        thread may iterate over it without the lock.
     map_epoch
         The job's own count of its maps, below which its record is out of date.
     epoch, refused
         The last order to resize it that was answered, and whether it was refused.
-    told
-        Whether the kernel tells of changes of its record.
     due, tries
-        When it is looked at next, told of or not; and looks since it is ending.
+        When it is polled next; and polls since it is ending.
     """
 
     number: int
@@ -109,46 +103,41 @@ class _Attempt:
     epoch: int = 0
     refused: bool = False
     resizing: bool = False
-    told: bool = False
     due: float = 0.0
     tries: int = 0
     changed: int = -1
-    said: JobReport | None = None
+    last_report: JobReport | None = None
 
     @property
     def key(self) -> tuple[int, int]:
         return self.number, self.attempt
 
 
-def asked_of_a_fork(do: str, **arguments: Any) -> Any:
-    """Return the answer of a fork of the parked interpreter to one of `QUESTIONS`; raises as `parked.call`."""
-    return parked.call(do, at=QUESTIONS[do], **arguments)
+def ask_model(**arguments: Any) -> Any:
+    """Return the answer of a job's model in a child process; raises as `apples.jobs.children.call`."""
+    return children.call("apples.cluster.job_models:estimate", **arguments)
 
 
 @dataclass(frozen=True)
 class JobVerbs:
-    """The calls of the job service that an executor makes, and the source of changes of records.
+    """The calls of the job service that an executor makes.
 
     Attributes
     ----------
-    begin, resize
-        As of `apples.jobs.service`.
+    begin
+        Starts the supervisor of a job, as `apples.jobs.children.begin`.
+    resize
+        As `apples.jobs.service.resize`.
     control
         Returns the control client of a running job.
     ask
-        Asks a fork of the parked interpreter, as `asked_of_a_fork`.
-    changes
-        Reports which records have changed.
-    poll_seconds
-        Fallback poll interval of each job's record.
+        Asks a job's model, as `ask_model`.
     """
 
-    begin: Callable[[store.StoredJob], Any] = service.begin
+    begin: Callable[[store.StoredJob], Any] = children.begin
     resize: Callable[[str, dict[str, float]], Any] = service.resize
-    control: Callable[[store.StoredJob], ControlClient] = conversation
-    ask: Callable[..., Any] = asked_of_a_fork
-    changes: RecordChanges = field(default_factory=RecordChanges)
-    poll_seconds: float = SURE_SECONDS
+    control: Callable[[store.StoredJob], ControlClient] = control_client
+    ask: Callable[..., Any] = ask_model
 
 
 def question_key(work: dict[str, Any], *asked: object) -> str:
@@ -166,7 +155,7 @@ def _written(path: object) -> int:
 
 
 def _asked(record: store.Record) -> tuple[int, int] | None:
-    """Return fewest and most hosts that a job has asked for, as its record says; None: it has not, or none."""
+    """Return the limits in hosts that a job has asked for, from its record; None: it has asked for none."""
     match record.get("asks"):
         case [int(least), int(most)] if 0 < least <= most:
             return least, most
@@ -174,13 +163,18 @@ def _asked(record: store.Record) -> tuple[int, int] | None:
 
 
 def _anchor(record: store.Record) -> str:
-    """Return the host that a job cannot leave, as its record says; empty: none."""
-    found = record.get("anchor")
-    return found if isinstance(found, str) else ""
+    """Return the host that a job cannot leave, from its record; empty: it can leave every host."""
+    anchor = record.get("anchor")
+    return anchor if isinstance(anchor, str) else ""
+
+
+def _verifying_until(record: store.Record) -> float | None:
+    """Return the estimated end of the verification of a job, seconds since the epoch; None if there is none."""
+    return record.get("verifying_until") if record["state"] == store.VERIFYING else None
 
 
 def _speeds(record: store.Record) -> dict[str, float]:
-    """Return the rows a second of each host, as a job has measured them where it is."""
+    """Return the rows a second that a job has measured on each of its hosts."""
     measured = record.get("measured")
     if not isinstance(measured, dict):
         return {}
@@ -189,16 +183,16 @@ def _speeds(record: store.Record) -> dict[str, float]:
 
 
 def _messages(record: store.Record) -> tuple[tuple[str, str, float], ...]:
-    """Return from host to host the bytes of an iteration of a job, as its record says; empty: it does not."""
-    found = record.get("iteration_messages")
+    """Return the bytes from host to host in an iteration of a job, from its record; empty: they are not known."""
+    messages = record.get("iteration_messages")
     try:
-        return tuple((str(a), str(b), float(sent)) for a, b, sent in found or ())
+        return tuple((str(a), str(b), float(sent)) for a, b, sent in messages or ())
     except (TypeError, ValueError):
         return ()
 
 
-def _has_shared(job: store.StoredJob) -> bool:
-    """Whether an attempt may have CPUs of topology daemons: not where its order says that it asks for none."""
+def has_shared(job: store.StoredJob) -> bool:
+    """Return whether an attempt may have CPUs of topology daemons: unless its order asks for none."""
     scheduled = job.order().get("scheduled")
     return not isinstance(scheduled, dict) or "topologyd" in scheduled
 
@@ -249,44 +243,43 @@ class JobServiceExecutor(JobExecutor):
         self._doing: set[tuple[bool, int, int]] = set()
         self._lock = lock or threading.Lock()
         self._folder = store.folder()
-        self._workers = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="order")
-        self._estimators = ThreadPoolExecutor(1, thread_name_prefix="estimate")
-        self._estimates: OrderedDict[str, float | None] = OrderedDict()
-        self._selectors = ThreadPoolExecutor(SELECTIONS_AT_ONCE, thread_name_prefix="select")
-        self._selections: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._looks = None if looks is None else looks(self._say)
-        self._changes = self._verbs.changes
+        self._queues = {
+            kind: ThreadPoolExecutor(limit, thread_name_prefix=kind.__name__)
+            for kind, limit in MAX_AT_ONCE.items()
+        }
+        self._daemon_checks = ThreadPoolExecutor(DAEMON_CHECKS_AT_ONCE)
+        self._estimates: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._looks = None if looks is None else looks(self._report)
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
         self._watcher.start()
 
     def carry_out(self, orders: Sequence[Order]) -> None:
-        """Begin to carry orders out; an order to an attempt that is at another is left out, for it is given again.
+        """Begin to carry orders out.
 
-        An order to end must not meet one to start half-way: it would find nothing to end. A resize may take long,
-        and an attempt may be asked and ended meanwhile.
+        An order to an attempt that is busy with another order is dropped: the scheduler gives it again. An order
+        to end must not meet an order to start half-way, for there would be nothing to end yet. A resize may take
+        long; meanwhile the attempt can be asked and ended.
         """
         for order in orders:
+            queue = self._queues[type(order)]
             if isinstance(order, EstimateOrder):
-                self._estimators.submit(self._estimate, order)
-                continue
-            if isinstance(order, SelectOrder):
-                self._selectors.submit(self._select, order, self._clock() + order.seconds)
+                queue.submit(self._estimate, order)
                 continue
             doing = isinstance(order, ResizeOrder), order.job, order.attempt
             with self._lock:
                 if doing in self._doing or not record_folders.IDENTIFIER.fullmatch(order.folder):
                     continue
                 self._doing.add(doing)
-            self._workers.submit(self._obey, order, doing)
+            queue.submit(self._order, order, doing)
 
     def reports(self) -> list[Report]:
-        """Return what is new."""
-        found: list[Report] = []
+        """Return the reports since the last call."""
+        reports: list[Report] = []
         with contextlib.suppress(Empty):
             while True:
-                found.append(self._reports.get_nowait())
-        return found
+                reports.append(self._reports.get_nowait())
+        return reports
 
     def orders_in_progress(self) -> frozenset[tuple[bool, int, int]]:
         """Return the orders that are being carried out: whether it is a resize, job and attempt."""
@@ -298,32 +291,35 @@ class JobServiceExecutor(JobExecutor):
         return {key: attempt.hosts for key, attempt in self._attempts.items()}
 
     def close(self) -> None:
-        """Stop looking; the jobs go on."""
+        """Stop polling; the jobs go on."""
         self._stop.set()
         self._watcher.join()
-        self._changes.close()
         if self._looks is not None:
             self._looks.close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
-        self._estimators.shutdown(wait=False, cancel_futures=True)
-        self._selectors.shutdown(wait=False, cancel_futures=True)
+        if self._daemons is not None:
+            self._daemons.close()
+        for queue in (*self._queues.values(), self._daemon_checks):
+            queue.shutdown(wait=False, cancel_futures=True)
 
     def join(self, host: Host) -> None:
         """Use one more host from now on."""
+        here = is_here(host)
+        if self._daemons is not None:
+            self._daemons.join(host, here=here)
         if self._looks is not None:
-            self._looks.join(host, here=is_here(host))
+            self._looks.join(host, here=here and self._daemons is None)
 
     def end(self, host: str) -> None:
-        """Take it that a host was taken back."""
+        """Count a host as taken back."""
         if self._looks is not None:
             self._looks.end(host)
 
-    def _say(self, report: Report) -> None:
+    def _report(self, report: Report) -> None:
         self._reports.put(report)
         self._news()
 
     # ------------------------------------------------------------------------------- orders
-    def _obey(self, order: AttemptOrder, doing: tuple[bool, int, int]) -> None:
+    def _order(self, order: AttemptOrder, doing: tuple[bool, int, int]) -> None:
         try:
             if isinstance(order, StartOrder):
                 self._start(order)
@@ -334,26 +330,26 @@ class JobServiceExecutor(JobExecutor):
             else:
                 self._ask(order)
         except (ApplesError, OSError):
-            pass  # it is given again, for nothing was reported
+            pass  # the scheduler gives it again, for nothing was reported
         finally:
             with self._lock:
                 self._doing.discard(doing)
 
     def _known(self, order: AttemptOrder, hosts: Iterable[str]) -> _Attempt:
-        """Return an attempt, watched from now on, which may be on these hosts as well; its next report says all.
+        """Return an attempt, polled from now on, which may be on these hosts as well; its next report is complete.
 
-        It has the hosts before the thread that watches can see it: an attempt that is over says of each of them
-        that it was left.
+        It has the hosts before the polling thread sees it: when an attempt is over, each of its hosts is
+        reported as left.
         """
         with self._lock:
-            one = self._attempts.get((order.job, order.attempt))
-            if one is None:
+            attempt = self._attempts.get((order.job, order.attempt))
+            if attempt is None:
                 job = store.StoredJob(self._folder / order.folder)
-                one = _Attempt(order.job, order.attempt, job, told=self._changes.watch(job))
-                self._attempts[one.key] = one
-            one.hosts |= {*hosts}
-            one.said, one.changed, one.due = None, -1, 0.0
-        return one
+                attempt = _Attempt(order.job, order.attempt, job)
+                self._attempts[attempt.key] = attempt
+            attempt.hosts |= {*hosts}
+            attempt.last_report, attempt.changed, attempt.due = None, -1, 0.0
+        return attempt
 
     def _start(self, order: StartOrder) -> None:
         """Make the attempt's folder and start its supervisor, unless it had one."""
@@ -368,47 +364,57 @@ class JobServiceExecutor(JobExecutor):
                 return
         except OSError as error:
             failure = failure_of(error)
-            self._say_ended(order, "failed", failure.message, failure.exit_code, order.hosts)
+            self._report_ended(order, "failed", failure.message, failure.exit_code, order.hosts)
             return
         try:
             if self._has_cpus(order, job):
                 self._verbs.begin(job)
         except SilentDaemonError:
-            return  # it has not begun, and is told to again, or to end
+            return  # it has not begun; the scheduler orders its start, or its end, again
         except (LaunchError, OSError):
-            pass  # the record says it
+            pass  # the record has the reason
         self._known(order, order.hosts)
 
     def _has_cpus(self, order: StartOrder, job: store.StoredJob) -> bool:
-        """Whether an attempt has the CPUs of its hosts that it is to have; one that is refused them never begins.
+        """Return whether an attempt has the CPUs that it asks for; if a daemon refuses them, it never begins.
 
         Raises
         ------
         SilentDaemonError
-            It may have them later.
+            A daemon does not answer; it may give them later.
         """
         try:
             self._give_cpus(order, order.hosts)
         except SilentDaemonError:
             raise
         except ApplesError as error:
-            self._write_never(job, "failed", str(error))
+            job.never_begins("failed", str(error), error.exit_code)
             return False
         return True
 
-    def _give_cpus(
-        self, order: StartOrder | ResizeOrder, hosts: Collection[str], epoch: int = 0
-    ) -> None:
-        """Have an attempt have CPUs of hosts, if it asks for them; raises as `TopologyDaemons.allocate`."""
-        if order.cpus and self._daemons is not None:
-            with self._missing():
-                self._daemons.allocate(order.folder, hosts, epoch)
+    def _give_cpus(self, order: StartOrder | ResizeOrder, hosts: Collection[str]) -> None:
+        """Allocate CPUs of hosts for an attempt, if it asks for them; raises as `TopologyDaemons.allocate`."""
+        work = (
+            order.work
+            if isinstance(order, StartOrder)
+            else store.StoredJob(self._folder / order.folder).order()
+        )
+        requirement = attached_requirement(work)
+        if requirement and self._daemons is None:
+            raise UsageError(
+                f"--require: {listed(sorted(hosts))}: no topology daemon; start one there, name its socket in the "
+                'host list (topologyd = "/path/of/its/socket"), and start the scheduler again',
+                code="daemon-missing", option="--require", hosts=sorted(hosts),
+            )  # fmt: skip
+        if (order.cpus or requirement) and self._daemons is not None:
+            with self._reporting_silence():
+                self._daemons.allocate(order.folder, hosts, requirement)
             if self._looks is not None:
                 self._looks.used(hosts)
 
     @contextlib.contextmanager
-    def _missing(self) -> Iterator[None]:
-        """Have it said of the host of a daemon that does not answer."""
+    def _reporting_silence(self) -> Iterator[None]:
+        """Report the host of a daemon that does not answer."""
         try:
             yield
         except SilentDaemonError as error:
@@ -420,213 +426,197 @@ class JobServiceExecutor(JobExecutor):
         scheduled: dict[str, Any] = {
             "scheduler": self._name, "job": order.job, "attempt": order.attempt,
         }  # fmt: skip
-        no_cpus = isinstance(order, StartOrder) and not order.cpus  # of any other nobody knows
+        no_cpus = isinstance(order, StartOrder) and not (
+            order.cpus or attached_requirement(work)
+        )  # another order does not tell whether it asks for any
         if self._daemons is not None and not no_cpus:
-            scheduled["topologyd"] = self._daemons.sockets
+            scheduled["topologyd"] = {
+                host: socket for host, socket in self._daemons.sockets.items() if socket
+            }
         where = {"hosts": str(self._hosts), "actuator": self._actuator}
-        found = {**work, **where, "scheduled": scheduled}
-        return store.create(found, "", identifier=order.folder)
+        document = {**work, **where, "scheduled": scheduled}
+        return store.create(document, "", identifier=order.folder)
 
     def _never(self, order: AttemptOrder, state: str, reason: str) -> None:
-        """Make the folder of an attempt that is not to begin: now it never does."""
-        self._write_never(self._create(order, {}), state, reason)
-
-    def _write_never(self, job: store.StoredJob, state: str, reason: str) -> None:
-        """Write into the record of an attempt that has not begun that it never does."""
-        code = LaunchError.exit_code
-        job.write_last({**job.record(), "state": state, "reason": reason, "exit_code": code})
+        """Make the folder of an attempt that must not begin: now it cannot."""
+        self._create(order, {}).never_begins(state, reason)
 
     def _resize(self, order: ResizeOrder) -> None:
-        """Move a job to the hosts of an order, unless it is there; say what became of it."""
-        one = self._known(order, order.hosts)
+        """Move a job to the hosts of an order, unless it is there, and report the outcome."""
+        attempt = self._known(order, order.hosts)
         with self._lock:
-            one.resizing = True
+            attempt.resizing = True
         try:
-            self._move(one, order)
+            self._move(attempt, order)
         finally:
             with self._lock:
-                # A record that was read meanwhile was reported without its hosts, and is to be read again.
-                one.resizing, one.changed = False, -1
+                # A record that was read meanwhile was reported without its hosts: read it again.
+                attempt.resizing, attempt.changed = False, -1
 
-    def _move(self, one: _Attempt, order: ResizeOrder) -> None:
+    def _move(self, attempt: _Attempt, order: ResizeOrder) -> None:
         reason = ""
         try:
-            before = JobStatus.of(one.job)
+            before = JobStatus.of(attempt.job)
             if set(before.hosts) != set(order.hosts):
-                if self._verbs.control(one.job).status()["busy"]:
-                    return  # with what it was told before a restart, or by its user: this is given again
-                self._give_cpus(order, set(order.hosts) - set(before.hosts), order.epoch)
-                self._verbs.resize(one.job.id, dict.fromkeys(order.hosts, 1.0))
+                with self._verbs.control(attempt.job) as control:
+                    busy = control.status()["busy"]
+                if busy:
+                    return  # with a resize of before a restart, or of its user: this order is given again
+                self._give_cpus(order, set(order.hosts) - set(before.hosts))
+                self._verbs.resize(attempt.job.id, dict.fromkeys(order.hosts, 1.0))
         except ApplesError as error:
             reason = str(error)
-        after = JobStatus.of(one.job)
-        if after.state != "running":
+        after = JobStatus.of(attempt.job)
+        if after.state not in store.ON_HOSTS:
             return
         done = not reason or set(after.hosts) == set(order.hosts)
         with self._lock:
-            one.map_epoch = max(one.map_epoch, after.epoch or 0)
-            one.epoch, one.refused = order.epoch, not done
+            attempt.map_epoch = max(attempt.map_epoch, after.epoch or 0)
+            attempt.epoch, attempt.refused = order.epoch, not done
         hosts = after.hosts if done else ()
-        self._say(
+        self._report(
             JobReport(
-                *one.key, AttemptPhase.RUNNING, order.epoch, not done, hosts, after.iteration,
-                after.iterations, reason=reason, anchor=_anchor(one.job.record()),
+                *attempt.key, AttemptPhase.RUNNING, order.epoch, not done, hosts, after.iteration,
+                after.iterations, reason=reason, anchor=_anchor(attempt.job.record()),
             )
         )  # fmt: skip
-        # The job says that it is resized when the hosts that it leaves are empty, or lost.
-        self._say_left(one, [(host, order.epoch) for host in one.hosts], after.hosts)
+        # The resize ends when the hosts that the job leaves are empty, or lost.
+        self._report_left(attempt, [(host, order.epoch) for host in attempt.hosts], after.hosts)
 
     def _end(self, order: EndOrder) -> None:
-        """See that an attempt is over, or never begins."""
+        """End an attempt, or make sure that it never begins."""
         job = store.StoredJob(self._folder / order.folder)
         if not job.folder.exists():
             with contextlib.suppress(FileExistsError):
                 self._never(order, "cancelled", "")
         elif job.unbegun():
-            self._write_never(job, "cancelled", "")
+            job.never_begins("cancelled", "")
         service.cancel(order.folder)
         self._known(order, order.hosts)
 
     def _ask(self, order: AskOrder) -> None:
-        """Say where an attempt is."""
+        """Report where an attempt is."""
         job = store.StoredJob(self._folder / order.folder)
         if not order.begun and (not job.folder.exists() or job.unbegun()):
-            self._say(JobReport(order.job, order.attempt, AttemptPhase.ABSENT))
+            self._report(JobReport(order.job, order.attempt, AttemptPhase.ABSENT))
             return
         if not job.folder.exists():
             self._never(order, "failed", "its folder is gone")
-        one = self._known(order, (host for host, _ in order.leaving))
-        if order.leaving and not one.resizing:
-            status = JobStatus.of(one.job)
-            if status.state == "running" and status.hosts:
-                self._say_left(one, order.leaving, status.hosts)
+        attempt = self._known(order, (host for host, _ in order.leaving))
+        if order.leaving and not attempt.resizing:
+            status = JobStatus.of(attempt.job)
+            if status.state in store.ON_HOSTS and status.hosts:
+                self._report_left(attempt, order.leaving, status.hosts)
 
-    def _say_left(
-        self, one: _Attempt, leaving: Sequence[tuple[str, int]], hosts: Sequence[str]
+    def _report_left(
+        self, attempt: _Attempt, leaving: Sequence[tuple[str, int]], hosts: Sequence[str]
     ) -> None:
         for host, epoch in leaving:
             if host not in hosts:
-                self._left(one, host, epoch)
+                self._left(attempt, host, epoch)
 
-    def _left(self, one: _Attempt, host: str, epoch: int) -> None:
-        """Say that a host of this machine was left; have one asked that is another, or has given it CPUs."""
-        looks = None if self._daemons is not None and not _has_shared(one.job) else self._looks
-        if looks is None or not looks.left(*one.key, one.job.id, host, epoch):
-            self._say(HostLeft(*one.key, host, epoch))
+    def _left(self, attempt: _Attempt, host: str, epoch: int) -> None:
+        """Report that a host of this machine was left; ask another machine, or a host that has given CPUs."""
+        daemons = self._daemons
+        here = daemons is not None and not daemons.is_far(host)
+        looks = None if here and not has_shared(attempt.job) else self._looks
+        if looks is None or not looks.left(*attempt.key, attempt.job.id, host, epoch):
+            self._report(HostLeft(*attempt.key, host, epoch))
 
-    def _say_ended(
+    def _report_ended(
         self, order: AttemptOrder, state: str, reason: str, code: int, hosts: Sequence[str]
     ) -> None:
         where = order.job, order.attempt
-        self._say(
+        self._report(
             JobReport(*where, AttemptPhase.ENDED, state=state, reason=reason, exit_code=code)
         )
         for host in hosts:
-            self._say(HostLeft(*where, host, LAST))
-
-    def _keep(self, answers: OrderedDict[str, Any], like: str, answer: Any) -> None:
-        """Keep an answer for jobs that are alike; one that is transient (`LaunchError`) is asked for again."""
-        with self._lock:
-            answers[like] = answer
-            if len(answers) > MOST_ESTIMATES:
-                answers.popitem(last=False)
+            self._report(HostLeft(*where, host, LAST))
 
     def _estimate(self, order: EstimateOrder) -> None:
-        """Say how long a job is going to run; one that is like one before is not estimated again.
+        """Report how long a job is going to run, and its best hosts; jobs that are alike are estimated once.
 
-        A model that has not answered in time counts as one that cannot say, also for jobs that are like this one:
-        they would each hold up the estimates of all others for as long.
+        A model that has not answered in time counts as a model that cannot estimate, also for jobs that are alike:
+        each of them would hold up the estimates of all others for as long.
         """
         work = {**bare(order.work), "hosts": str(self._hosts)}
-        like = question_key(work, order.hosts)
-        seconds = self._estimates.get(like)
-        if like not in self._estimates:
-            keep = True
-            try:
-                seconds = self._verbs.ask(
-                    "estimate", seconds=ESTIMATE_SECONDS, order=work, hosts=order.hosts
-                )
-            except ApplesError as error:  # its start says why
-                late = isinstance(error, parked.UnansweredError)
-                keep = late or not isinstance(error, LaunchError)
-            if keep:
-                self._keep(self._estimates, like, seconds)
-        self._say(RunTimeEstimate(order.job, seconds))
-
-    def _select(self, order: SelectOrder, until: float) -> None:
-        """Say which hosts a job would rather have; where one that is like it was asked the same, as it was."""
-        work = {**bare(order.work), "hosts": str(self._hosts)}
-        asked = {
-            "among": order.among, "count": order.count, "beside": order.beside, "instead": order.instead,
-            "shares": dict(order.shares), "speeds": dict(order.speeds),
-        }  # fmt: skip
+        asked = {"hosts": order.hosts, "among": order.among, "shares": dict(order.shares)}
         like = question_key(work, asked)
-        if (found := self._selections.get(like)) is None:
-            if (seconds := until - self._clock()) <= 0:
-                return  # nobody waits for it any more
-            found, keep = {}, True
+        answer = self._estimates.get(like)
+        if answer is None:
+            answer, keep = {}, True
             try:
-                found = self._verbs.ask("select", seconds=seconds, order=work, **asked)
-            except ApplesError as error:  # its start says why
+                answer = self._verbs.ask(seconds=ESTIMATE_SECONDS, order=work, **asked)
+            except ApplesError as error:  # its start reports it
                 keep = not isinstance(error, LaunchError)
             if keep:
-                self._keep(self._selections, like, found)
-        said = tuple(found.get("hosts", ())), found.get("seconds", 0.0), found.get("otherwise")
-        self._say(SelectedHosts(order.job, order.question, *said))
+                self._cache(like, answer)
+        choices = tuple((tuple(hosts), seconds) for hosts, seconds in answer.get("choices", ()))
+        self._report(
+            RunTimeEstimate(order.job, answer.get("seconds"), choices if order.among else None)
+        )
+
+    def _cache(self, like: str, answer: dict[str, Any]) -> None:
+        """Cache an answer for jobs that are alike."""
+        with self._lock:
+            self._estimates[like] = answer
+            if len(self._estimates) > MAX_ESTIMATES:
+                self._estimates.popitem(last=False)
 
     # ----------------------------------------------------------------------------- watching
     def _watch(self) -> None:
-        """Look at the records of the jobs, and report what has changed."""
-        while not self._stop.is_set():
-            told = self._changes.wait(self._seconds())
+        """Poll the records of the jobs and the hosts, and report what has changed."""
+        wait = 0.0
+        while not self._stop.wait(wait):
             now = self._clock()
             with self._lock:
                 watched = list(self._attempts.values())
-            sure = max(self._verbs.poll_seconds, len(watched) / SURE_LOOKS)
-            for one in watched:
-                if one.told and one.job.id not in told and now < one.due:
+            interval = len(watched) / POLLS_PER_SECOND
+            interval = min(MAX_POLL_SECONDS, max(MIN_POLL_SECONDS, interval))
+            for attempt in watched:
+                if now < attempt.due:
                     continue
-                one.due = now + sure
-                with contextlib.suppress(Exception):  # a record that is none keeps no other unread
-                    self._look(one)
+                attempt.due = now + interval
+                with contextlib.suppress(Exception):  # a damaged record keeps no other unread
+                    self._poll(attempt)
             if self._looks is not None:
-                with contextlib.suppress(Exception):  # nobody else would look at the jobs
-                    self._looks.step({host for one in watched for host in one.hosts})
-            self._stop.wait(PAUSE_SECONDS)
+                with contextlib.suppress(Exception):  # the jobs are polled all the same
+                    self._looks.step({host for attempt in watched for host in attempt.hosts})
+            due = min((attempt.due for attempt in watched), default=now + HOSTS_POLL_SECONDS)
+            wait = min(HOSTS_POLL_SECONDS, max(MIN_PAUSE_SECONDS, due - self._clock()))
 
-    def _seconds(self) -> float:
-        """Return for how long the jobs may be left alone of which nothing is told."""
-        now = self._clock()
-        with self._lock:
-            due = min((one.due for one in self._attempts.values()), default=now + LOOK_SECONDS)
-        return min(LOOK_SECONDS, max(0.0, due - now))
-
-    def _look(self, one: _Attempt) -> None:
+    def _poll(self, attempt: _Attempt) -> None:
         try:
-            changed = (one.job.folder / "job.json").stat().st_mtime_ns
+            changed = (attempt.job.folder / "job.json").stat().st_mtime_ns
         except FileNotFoundError:  # whoever made the folder died before its record was whole
             reason = "its record was not completed; it never began"
             failed = {"state": "failed", "reason": reason, "exit_code": LaunchError.exit_code}
-            one.job.write({**store.first_record(one.job.id, ""), **failed})
+            attempt.job.write({**store.first_record(attempt.job.id, ""), **failed})
             return
-        if changed == one.changed and one.job.supervised():
+        if changed == attempt.changed and attempt.job.supervised():
             return
-        record = one.job.record()
-        one.changed = changed
+        record = attempt.job.record()
+        attempt.changed = changed
         if record["state"] in store.OVER:
-            if one.job.supervised() or job_processes.marked(one.job.id):
-                wait = ENDING_SECONDS[min(one.tries, len(ENDING_SECONDS) - 1)]
-                one.tries, one.changed, one.due = one.tries + 1, -1, self._clock() + wait
+            if attempt.job.supervised() or job_processes.marked(attempt.job.id):
+                wait = ENDING_SECONDS[min(attempt.tries, len(ENDING_SECONDS) - 1)]
+                attempt.tries, attempt.changed, attempt.due = (
+                    attempt.tries + 1,
+                    -1,
+                    self._clock() + wait,
+                )
                 return
-            self._over(one, record)
+            self._over(attempt, record)
             return
         with self._lock:
-            current = not one.resizing and int(record.get("epoch") or 0) >= one.map_epoch
+            current = not attempt.resizing and int(record.get("epoch") or 0) >= attempt.map_epoch
             report = JobReport(
-                *one.key,
-                AttemptPhase.RUNNING if record["state"] == "running" else AttemptPhase.STARTING,
-                one.epoch,
-                one.refused,
+                *attempt.key,
+                AttemptPhase.RUNNING
+                if record["state"] in store.ON_HOSTS
+                else AttemptPhase.STARTING,
+                attempt.epoch,
+                attempt.refused,
                 tuple(record.get("hosts", ())) if current else (),
                 record.get("iteration"),
                 record.get("iterations"),
@@ -634,44 +624,46 @@ class JobServiceExecutor(JobExecutor):
                 speeds=_speeds(record),
                 messages=_messages(record),
                 anchor=_anchor(record),
+                verifying_until=_verifying_until(record),
             )
-        if report != one.said:
-            one.said = report
-            self._say(report)
+        if report != attempt.last_report:
+            attempt.last_report = report
+            self._report(report)
 
-    def _over(self, one: _Attempt, record: store.Record) -> None:
+    def _over(self, attempt: _Attempt, record: store.Record) -> None:
         """Say that an attempt is over, and has left what is of this machine: no process of it is there."""
         with self._lock:
-            self._attempts.pop(one.key, None)
-        self._changes.forget(one.job)
+            self._attempts.pop(attempt.key, None)
         hosts_failed = (
             record["state"] == "failed" and record.get("exit_code") == LaunchError.exit_code
         )
         if self._daemons is not None and hosts_failed:
-            self._workers.submit(self._say_failed, one, record, self._daemons)
+            self._daemon_checks.submit(self._report_failed, attempt, record, self._daemons)
         else:
-            self._say_over(one, record)
+            self._report_over(attempt, record)
 
-    def _say_failed(self, one: _Attempt, record: store.Record, daemons: TopologyDaemons) -> None:
+    def _report_failed(
+        self, attempt: _Attempt, record: store.Record, daemons: TopologyDaemons
+    ) -> None:
         """Say that its hosts failed an attempt; first which of their daemons is down, for then it is to blame.
 
         A host that is not in the list any more has no daemon here to be asked.
         """
         try:
-            with contextlib.suppress(ApplesError), self._missing():
-                for host in sorted(one.hosts & daemons.sockets.keys()):
-                    if _has_shared(one.job):
+            for host in sorted(attempt.hosts & daemons.sockets.keys()):
+                with contextlib.suppress(ApplesError), self._reporting_silence():
+                    if has_shared(attempt.job):
                         daemons.check(host)
         finally:
-            self._say_over(one, record)
+            self._report_over(attempt, record)
 
-    def _say_over(self, one: _Attempt, record: store.Record) -> None:
-        self._say(
+    def _report_over(self, attempt: _Attempt, record: store.Record) -> None:
+        self._report(
             JobReport(
-                *one.key, AttemptPhase.ENDED, one.epoch, one.refused, state=record["state"],
+                *attempt.key, AttemptPhase.ENDED, attempt.epoch, attempt.refused, state=record["state"],
                 reason=record.get("reason") or "", exit_code=record.get("exit_code"),
                 iteration=record.get("iteration"), iterations=record.get("iterations"),
             )
         )  # fmt: skip
-        for host in one.hosts:
-            self._left(one, host, LAST)
+        for host in attempt.hosts:
+            self._left(attempt, host, LAST)

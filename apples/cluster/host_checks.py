@@ -1,6 +1,6 @@
-"""Looks at hosts: whether they answer, and whether they have been left by an attempt.
+"""Probe hosts: whether they answer, and whether an attempt has left them.
 
-Other machines are asked over ssh, and parts of this machine whose CPUs jobs share by their topology daemons.
+Other machines are asked over ssh, and hosts whose CPUs jobs share through their topology daemons.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MISSED_SECONDS: Final = (0.0, 5.0, 15.0, 60.0)
 FORGOTTEN_SECONDS: Final = 600.0
 """After so long without a miss the next counts as the first."""
 DAEMON_SECONDS: Final = 2.0
-"""Between two looks at a topology daemon: it is on this machine, and costs little."""
+"""Poll interval of a topology daemon that answers; `SILENT_SECONDS` applies to one that does not."""
 
 Look = Callable[[Host, Mapping[str, bool]], Mapping[str, int]]
 
@@ -93,7 +93,8 @@ class HostLooks:
     look
         Looks at a host: job -> whether it is over; returns job -> what there is of it. `LaunchError`: no answer.
     every
-        At most so many seconds between two looks at a host, also where jobs use it; None: then it is left alone.
+        Poll interval of a host that answers, in seconds, also while jobs use it. None: hosts in use are not
+        polled.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class HostLooks:
         say: Callable[[Report], None],
     ) -> HostLooks:
         """Return what asks the topology daemons of hosts, which take back the CPUs of attempts that leave."""
-        return cls(hosts, (), clock, say, daemons.look, DAEMON_SECONDS)
+        return cls(hosts, (), clock, say, daemons.look, DAEMON_SECONDS if daemons.cpus else None)
 
     def join(self, host: Host, *, here: bool) -> None:
         """Look at one more host, or at one again that was over; or take it for a part of this machine."""
@@ -251,7 +252,7 @@ class HostLooks:
             again = waits[min(one.tries, len(waits)) - 1]
             new = one.leaving.keys() - asked.keys()
             wait = again if reason or (one.leaving and not new) else 0.0 if new else IDLE_SECONDS
-            one.due = now + (wait if self._every is None else min(wait, self._every))
+            one.due = now + (wait if reason or self._every is None else min(wait, self._every))
             if lost:
                 one.due = min(one.due, max(now, one.lost_until))
         if changed:

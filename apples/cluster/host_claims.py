@@ -12,9 +12,9 @@ from apples.errors import LaunchError, unusable
 from apples.io import documents
 
 CLAIMS = ".hosts"
-LONGEST_NAME = 200
+MAX_NAME = 200
 """Of the file of a claim; a longer one ends in a digest, for two paths of sockets may differ at the end alone."""
-LONGEST_TEXT = 4096
+MAX_TEXT = 4096
 
 
 class HostClaims:
@@ -68,7 +68,7 @@ class HostClaims:
 
     def _lock(self, file: int, host: str) -> None:
         if not documents.lock(file, 0.0):
-            who = os.pread(file, LONGEST_TEXT, 0).decode(errors="replace")
+            who = os.pread(file, MAX_TEXT, 0).decode(errors="replace")
             raise LaunchError(
                 f"{host}: is scheduled already, by the scheduler of {who}",
                 code="host-busy", host=host, scheduler=who,
@@ -85,7 +85,7 @@ class HostClaims:
 def _name_of(host: str) -> str:
     """Return the name of the file of a claim."""
     name = quote(host, safe="")
-    if len(name) <= LONGEST_NAME:
+    if len(name) <= MAX_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()
-    return f"{name[: LONGEST_NAME - len(digest) - 1]}-{digest}"
+    return f"{name[: MAX_NAME - len(digest) - 1]}-{digest}"

@@ -17,13 +17,12 @@ from typing import Any, Final
 
 from apples.cluster.orders import (
     HostAnswer,
+    HostLease,
     HostLeft,
-    HostTerm,
     JobReport,
+    JobRunnerAnswer,
     Report,
     RunTimeEstimate,
-    SelectedHosts,
-    ShepherdAnswer,
 )
 from apples.cluster.state import Record
 
@@ -33,14 +32,15 @@ BEGUN: Final = "begun"
 """What the record does with which the inputs of a start of the scheduler begin."""
 HEAR: Final = "hear"
 """What a record does that has inputs only."""
-MOST_INPUTS: Final = 200
+MAX_INPUTS: Final = 200
 """So many are written without a record that has an effect."""
-MOST_BYTES: Final = 1 << 16
+MAX_BYTES: Final = 1 << 16
 """Of the inputs of one record."""
 
 REPORTS: Final[Mapping[str, type[Report]]] = {
-    "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate, "selected": SelectedHosts,
-    "answer": HostAnswer, "term": HostTerm, "shepherd": ShepherdAnswer,
+    "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate,
+    "answer": HostAnswer, "term": HostLease,
+    "shepherd": JobRunnerAnswer,  # the name in the logs of earlier versions
 }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def _default(one: Field[Any]) -> Any:
 
 
 _VERBS = {kind: verb for verb, kind in REPORTS.items()}
-_MEASURED = {"iteration", "iterations", "speeds", "messages", "anchor"}
+_MEASURED = {"iteration", "iterations", "speeds", "messages", "anchor", "verifying_until"}
 """What a job says of itself all the time: inputs of their own have it where it enters a decision."""
 
 
@@ -152,16 +152,16 @@ def with_inputs(records: Sequence[Record], inputs: Sequence[Input]) -> Sequence[
     [{'do': 'drain', 'inputs': [[1.0, 'drain', 'ada']]}]
     """
     parts: list[list[Input]] = [[]]
-    if len(json.dumps(inputs)) <= MOST_BYTES:
+    if len(json.dumps(inputs)) <= MAX_BYTES:
         parts = [[*inputs]]
     else:
         size = 0
         for one in inputs:
             length = len(json.dumps(one))
-            if length > MOST_BYTES:
+            if length > MAX_BYTES:
                 continue
             size += length
-            if size > MOST_BYTES:
+            if size > MAX_BYTES:
                 parts.append([])
                 size = length
             parts[-1].append(one)

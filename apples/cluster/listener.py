@@ -1,75 +1,97 @@
-"""A live scheduler's HTTP, on a UNIX socket and where asked for over TLS: answers, events, figures.
+"""HTTP of a live scheduler on its UNIX socket and, with TLS, on a network address: Starlette, served by uvicorn.
 
-On the socket the kernel says who is at the other end, over TLS a token; `access` has who may ask for what. Every
-request is bounded in size, time and number; one too many is told so (429) and may come again.
+The server runs in a thread of its own. A request waits in another thread for the deciding thread's answer. On the
+socket the kernel identifies the peer, over TLS a token does; `access` has the scopes. Every request is bounded in
+size, time and number: a client above its number gets 429 and may come again.
 """
 
 from __future__ import annotations
 
-import io
+import asyncio
 import json
+import math
 import os
 import re
 import socket
-import socketserver
+import ssl
 import threading
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from email.message import Message
-from http.server import BaseHTTPRequestHandler
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route as HttpRoute
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as HttpScope
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import nws
 from apples.cluster.access import (
     REQUESTS_A_SECOND,
     REQUESTS_AT_ONCE,
+    ROUTES,
     ForbiddenError,
     Principal,
     RequestRate,
+    Route,
     Scope,
     UnknownCallerError,
     bearer,
     local_principal,
-    route_of,
 )
-from apples.cluster.events import Event
+from apples.cluster.admission import CrowdedError
+from apples.cluster.answers import Document
+from apples.cluster.history import JsonText
 from apples.cluster.orders import JobExecutor
-from apples.cluster.scheduler import CrowdedError
-from apples.cluster.service import TEXT, Call, SchedulerService
-from apples.errors import ApplesError, LaunchError, UsageError
+from apples.cluster.service import TEXT, SchedulerService
+from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.io.credentials import peer_credentials
 from apples.io.tls import Tls, server_context
 from apples.topology.daemon.fairness import ConnectionTable
 from apples.topology.daemon.protocol import Caller
+from apples.ui.web.event_log import Event, event_response
 
 SOCKET: Final = "socket"
-MOST_BODY: Final = 1 << 20
-MOST_CONNECTIONS, MOST_OF_ONE = 64, 32
+MAX_BODY: Final = 1 << 20
+MAX_HEAD: Final = 64 << 10
+MAX_CONNECTIONS, MAX_OF_ONE = 64, 32
 """Of all but the operator together, and of one of them; the operator has as many beside them."""
-MOST_STREAMS: Final = 24
+MAX_STREAMS: Final = 24
 """Of the connections those that may be streams of events."""
-# For the whole request. A timeout for each read would let one byte every 29 s hold a connection
-# and its thread for ever.
+MAX_STREAMS_OF_USER, OPERATOR_STREAMS = 8, 4
+"""Streams of one user who is not the operator, and those of all that only the operator may have."""
 REQUEST_SECONDS: Final = 30.0
-"""For a request to be read."""
+"""For a whole request to be read, and for a client to take a part of an answer."""
 BEAT_SECONDS: Final = 10.0
-"""Between two signs of life on a stream on which nothing happens."""
-AGAIN_SECONDS: Final = 1
-"""After which one who was refused for their number may come again."""
+"""Within this a stream ends after its reader's token was revoked or has expired."""
+RETRY_SECONDS: Final = 1
+"""After this a client that got 429 may come again."""
 UNKNOWN, CROWDED = 401, 429
 STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
 """HTTP status by exit code."""
+STATUS_OF_KIND: Mapping[type[ApplesError], int] = {
+    UnknownCallerError: UNKNOWN, ForbiddenError: 403, CrowdedError: CROWDED,
+}  # fmt: skip
+"""HTTP status by class of error; it takes precedence."""
 
 HANDSHAKE_SECONDS: Final = 10.0
-# The kernel resets a connection that is closed with unread data, and the client loses the refusal.
-# So the rest of the body is read for this long first.
-LINGER_SECONDS: Final = 2.0
-WITH_BODY = frozenset({"resize", "what_if"})
-BY_USER = frozenset({"submit", "shepherd_reports"})
+START_SECONDS: Final = 30.0
+"""Time limit for the server's thread to start or to end."""
+GRACE_SECONDS: Final = 5
+"""At the end, for answers under way."""
+WITH_BODY = frozenset({"resize", "what_if", "history", "submit", "predict", "job_runner_reports"})
+BY_USER = frozenset({"submit", "predict", "job_runner_reports", "cancel"})
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +106,15 @@ class ListenerLimits:
         Time-outs of one whole request, and of the TLS handshake before it.
     requests_at_once
         Requests of one principal at once; after that `REQUESTS_A_SECOND`.
+    beat_seconds
+        Interval of the comments on a stream without events, and of the checks of its reader's token.
     """
 
-    streams: int = MOST_STREAMS
+    streams: int = MAX_STREAMS
     request_seconds: float = REQUEST_SECONDS
     handshake_seconds: float = HANDSHAKE_SECONDS
     requests_at_once: float = REQUESTS_AT_ONCE
+    beat_seconds: float = BEAT_SECONDS
 
 
 def refusal(status: int, error: ApplesError) -> Mapping[str, Any]:
@@ -104,399 +129,543 @@ def refusal(status: int, error: ApplesError) -> Mapping[str, Any]:
     }
 
 
-class _TimedReader(io.RawIOBase):
-    """Reads a connection until a moment: who sends byte by byte gets no more time than who sends nothing."""
+class StreamPlaces:
+    """The streams of events: how many there are, and how many of each user."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.until = 0.0
+    def __init__(self, limit: int = MAX_STREAMS) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._taken: Counter[str] = Counter()
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
+    def take(self, principal: Principal) -> None:
+        """Take a place; raise `CrowdedError` if there is none for this user."""
+        with self._lock:
+            taken = self._taken.total()
+            if taken >= self._limit:
+                most = self._limit
+                raise CrowdedError(f"there are {most} streams of events already", bound=most)
+            if not principal.is_operator:
+                bound = min(MAX_STREAMS_OF_USER, self._limit)
+                if self._taken[principal.name] >= bound:
+                    raise CrowdedError(
+                        f"{principal.name} has {bound} streams of events already",
+                        principal=principal.name, bound=bound,
+                    )  # fmt: skip
+                most = max(1, self._limit - OPERATOR_STREAMS)
+                if taken >= most:
+                    raise CrowdedError(f"there are {most} streams of events already", bound=most)
+            self._taken[principal.name] += 1
 
-    def readinto(self, buffer: Any) -> int:
-        """Return how many bytes were read; TimeoutError when it is too late."""
-        left = self.until - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("the request did not come in time")
-        self._connection.settimeout(left)
-        return self._connection.recv_into(buffer)
+    def give_back(self, principal: Principal) -> None:
+        """Give a place back."""
+        with self._lock:
+            self._taken[principal.name] -= 1
+            self._taken += Counter()  # without the users who have none
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection: requests one after the other, each bounded in size and time."""
+# ------------------------------------------------------------------------------- connections
+@dataclass(eq=False)
+class _Peer:
+    """The peer of a connection.
 
-    protocol_version = "HTTP/1.1"
-    server: _Listener  # type: ignore[mutable-override]
-    client_address: _Place  # type: ignore[assignment]
+    Attributes
+    ----------
+    uid
+        Its user, from the kernel; None: it is elsewhere, and presents a token.
+    asking
+        Its requests that have no answer yet: each keeps a thread, also after the connection is lost.
+    is_lost
+        Whether the connection is lost.
+    """
 
-    def setup(self) -> None:
-        """Limit the time to read a request, however many parts it comes in."""
-        self._seconds = self.server.bounds.limits.request_seconds
-        super().setup()
-        self.connection.settimeout(self._seconds)
-        self._reader = _TimedReader(self.connection)
-        self.rfile.close()
-        self.rfile = io.BufferedReader(self._reader)
+    caller: Caller
+    connection: socket.socket
+    uid: int | None = None
+    asking: int = 0
+    is_lost: bool = False
 
-    def handle_one_request(self) -> None:
-        """Serve the next request."""
-        self._reader.until = time.monotonic() + self._seconds
-        super().handle_one_request()
+    def cancel(self) -> None:
+        """End the connection."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
 
-    def address_string(self) -> str:
-        return "socket"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as it is named there
-        """Log nothing: what was asked is in the log of the scheduler."""
+@dataclass(frozen=True)
+class _Listening:
+    """A socket that listens; with `tls` for peers elsewhere, else a UNIX socket."""
 
-    def do_GET(self) -> None:
-        self._serve("GET")
+    listener: socket.socket
+    tls: ssl.SSLContext | None = None
 
-    def do_POST(self) -> None:
-        self._serve("POST")
+    def peer(self, connection: socket.socket, address: Any) -> _Peer:
+        """Return the peer of an accepted connection, before it has sent anything.
 
-    def _serve(self, method: str) -> None:
-        self._unread = self.headers.get("Content-Length", "0") != "0"
+        Raises
+        ------
+        OSError
+            The kernel does not identify it.
+        """
+        if self.tls is not None:  # connections from one address count as one caller's
+            return _Peer(Caller(f"address {address[0]}"), connection)
+        _, uid = peer_credentials(connection)
+        return _Peer(Caller(f"uid:{uid}", uid in {0, os.geteuid()}), connection, uid)
+
+
+class _Connection(H11Protocol):
+    """One connection. It has `request_seconds` for each request, from the end of the last answer on.
+
+    While the client takes parts of that answer it has as long again for each.
+    A timeout for each read would let one byte every 29 s hold a connection for ever.
+    """
+
+    def __init__(self, server: _Server, peer: _Peer) -> None:
+        super().__init__(server.config, server.server_state, {"peer": peer})
+        self._server, self._peer = server, peer
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffered: float = math.inf
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._peer.is_lost = True
+        self._server.leave(self._peer)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        self._buffered = math.inf
+        super().on_response_complete()
+        self._start_timer()
+
+    def _start_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        seconds = self._server.limits.request_seconds
+        self._timer = self.loop.call_later(seconds, self._check_time)
+
+    def _check_time(self) -> None:
+        """End the connection, unless a whole request has come and its answer is being made, sent or taken."""
+        left = self.transport.get_write_buffer_size()
+        is_taking = 0 < left < self._buffered  # also of a complete answer, and while it closes
+        self._buffered = left
+        cycle = self.cycle
+        answering = cycle is not None and not (cycle.response_complete or cycle.more_body)
+        if is_taking or (answering and not self.transport.is_closing()):
+            self._start_timer()
+        else:
+            self._peer.cancel()
+
+
+class _Server(uvicorn.Server):
+    """The server of all sockets of a scheduler.
+
+    It accepts connections itself: it counts them before a handshake, and the kernel identifies their peers.
+    """
+
+    def __init__(self, app: _Bounded, listening: list[_Listening], limits: ListenerLimits) -> None:
+        super().__init__(uvicorn.Config(
+            self._asked, interface="asgi3", http="h11", loop="asyncio", ws="none", lifespan="off", log_config=None,
+            log_level="critical", access_log=False, server_header=False, proxy_headers=False,
+            timeout_keep_alive=math.ceil(limits.request_seconds), timeout_graceful_shutdown=GRACE_SECONDS,
+            h11_max_incomplete_event_size=MAX_HEAD,
+        ))  # fmt: skip
+        self._app, self.limits = app, limits
+        self.table = ConnectionTable[_Peer](MAX_CONNECTIONS, MAX_OF_ONE, 0)
+        self.is_up = threading.Event()
+        self._listening = listening
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - it has its own
+        """Accept connections from now on."""
+        self.servers = []
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(2 * MAX_CONNECTIONS, "request"))
+        for each in self._listening:
+            self._start(self._accept(each))
+        self.started = True
+        self.is_up.set()
+
+    def wait(self, thread: threading.Thread) -> None:
+        """Return when its thread accepts connections.
+
+        Raises
+        ------
+        LaunchError
+            It does not start. Transient.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_up.wait(0.1):
+            if time.monotonic() > deadline or not thread.is_alive():
+                raise LaunchError("the HTTP server did not start", code="server-not-started")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and let answers under way end."""
+        for task in self._tasks:
+            task.cancel()
+        await super().shutdown(sockets)
+
+    async def _asked(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        """Answer a request; its peer keeps its place until then."""
+        peer: _Peer = scope["state"]["peer"]
+        peer.asking += 1
         try:
-            principal = self._principal()
-            route, names = route_of(method, self.path)
-            principal.check(route.scope)
-            body = self._body()
-            self._unread = False
-            if route.call == "events":
-                self._stream()
-                return
-            if route.call == "shepherd_orders":
-                orders = self.server.service.shepherd_orders(body, principal.name)
-                self._answer(200, orders)
-                return
-            call = self._call(route.call, names, body, principal)
-            if route.scope is Scope.OWN:
-                call = self.server.service.owned(names[0], principal, call)
-            self._answer(200, self.server.service.ask(call))
-        except UnknownCallerError as error:
-            self._refuse(401, error)
-        except ForbiddenError as error:
-            self._refuse(403, error)
-        except LookupError:
-            self._refuse(
-                404,
-                UsageError(
-                    f"{method} {self.path[:80]}: there is no such thing",
-                    code="route-unknown",
-                    method=method,
-                    path=self.path[:80],
-                ),
-            )
-        except CrowdedError as error:
-            self._refuse(429, error)
-        except ApplesError as error:
-            self._refuse(STATUS.get(error.exit_code, 500), error)
+            await self._app(scope, receive, send)
+        finally:
+            peer.asking -= 1
+            self.leave(peer)
 
-    def _principal(self) -> Principal:
-        """Return who asks, if that is not too often: the operator may always, who is unknown counts by address."""
+    def leave(self, peer: _Peer) -> None:
+        """Give back the place of a lost connection, once none of its requests keeps a thread."""
+        if peer.is_lost and not peer.asking:
+            self.table.leave(peer.caller, peer)
+
+    def _start(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, listening: _Listening) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(listening.listener)
+            except OSError:  # too many open files, or the peer is gone again
+                await asyncio.sleep(0.1)
+                continue
+            try:
+                peer = listening.peer(connection, address)
+            except OSError:
+                connection.close()
+                continue
+            if refused := self.table.admit(peer.caller, peer):
+                with suppress(OSError):
+                    connection.send(_too_many(refused))
+                connection.close()
+            else:
+                self._start(self._connect(peer, listening.tls))
+
+    async def _connect(self, peer: _Peer, tls: ssl.SSLContext | None) -> None:
+        """Serve an accepted connection, over TLS when both ends have agreed on a key."""
+        seconds = None if tls is None else self.limits.handshake_seconds
         try:
-            principal = self.server.principal(self.connection, self.headers)
-        except UnknownCallerError:
-            self._count(self.client_address.caller.principal)
-            raise
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Connection(self, peer), peer.connection, ssl=tls,
+                ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds,
+            )  # fmt: skip
+        except (OSError, EOFError):
+            self.table.leave(peer.caller, peer)
+            peer.connection.close()
+
+
+def _too_many(reason: str) -> bytes:
+    """Return the answer on a connection that is not admitted."""
+    error = LaunchError(reason, code="too-many-requests")
+    data = json.dumps(refusal(CROWDED, error)).encode()
+    head = (
+        f"HTTP/1.1 {CROWDED} Too Many Requests\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\nRetry-After: {RETRY_SECONDS}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+# ---------------------------------------------------------------------------------- requests
+@dataclass
+class _Bounded:
+    """The application; a client that takes no data for `request_seconds` loses its connection."""
+
+    app: Starlette
+    limits: ListenerLimits
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self.limits.request_seconds):
+                    await send(message)
+            except TimeoutError:
+                scope["state"]["peer"].cancel()
+                raise
+
+        await self.app(scope, receive, sent)
+
+
+@dataclass
+class _Requests:
+    """Answers requests.
+
+    Attributes
+    ----------
+    tokens
+        Of peers elsewhere; None: there are none.
+    """
+
+    service: SchedulerService
+    tokens: nws.TokenFile | None
+    limits: ListenerLimits
+    streams: StreamPlaces = field(init=False)
+    rate: RequestRate = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.streams = StreamPlaces(self.limits.streams)
+        self.rate = RequestRate(time.monotonic, self.limits.requests_at_once)
+
+    def application(self) -> Starlette:
+        """Return the application: the table of routes, and a refusal of all others."""
+        routes = [
+            HttpRoute(route.path, self._endpoint(route), methods=[route.method])
+            for route in ROUTES
+        ]
+        every = [*{route.method for route in ROUTES}, "DELETE", "HEAD", "OPTIONS", "PATCH", "PUT"]
+        return Starlette(
+            routes=[*routes, HttpRoute("/{path:path}", self._endpoint(None), methods=every)]
+        )
+
+    def _endpoint(self, route: Route | None) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            try:
+                principal = await _in_thread(self._principal, request)
+                if route is None:
+                    raise _unknown_route(request)  # noqa: TRY301 - one place makes the answer
+                principal.check(route.scope)
+                body = (
+                    {**request.query_params} if route.call == "history" else await _body(request)
+                )
+                if route.call == "events":
+                    return self._stream(request, principal)
+                names = tuple(request.path_params.values())
+                return await _in_thread(self._answer, route, names, body, principal)
+            except ClientDisconnect:
+                raise
+            except Exception as error:  # noqa: BLE001 - one request must not take the others with it
+                return _refused(
+                    failure_of(error).error() if not isinstance(error, ApplesError) else error
+                )
+
+        return answer
+
+    def _principal(self, request: Request) -> Principal:
+        """Return the caller, if it may ask now: the operator always may; an unknown one counts by its address."""
+        peer: _Peer = request.state.peer
+        shared = self.service.job_runners is not None
+        if peer.uid is not None:
+            principal = local_principal(peer.uid, shared)
+        else:
+            assert self.tokens is not None  # noqa: S101 - for the type checker: TLS has a token file
+            try:
+                principal = bearer(request.headers.get("authorization", ""), self.tokens)
+            except UnknownCallerError:
+                self._count(peer.caller.principal)
+                raise
+            if shared:  # a token is no user of this machine, so no job runner would run its jobs
+                principal = replace(principal, scopes=principal.scopes - {Scope.SUBMIT})
         if not principal.is_operator:
             self._count(principal.name)
         return principal
 
     def _count(self, name: str) -> None:
-        if not self.server.bounds.rate.admits(name):
+        if not self.rate.admits(name):
             raise CrowdedError(
                 f"{name} asks more often than {REQUESTS_A_SECOND:g} times a second",
                 principal=name, bound=REQUESTS_A_SECOND,
             )  # fmt: skip
 
-    def _call(
-        self, name: str, names: tuple[str, ...], body: Mapping[str, Any], principal: Principal
-    ) -> Call:
-        service = self.server.service
-        if name in BY_USER:
-            by_user: Call = getattr(service, name)(body, principal)
-            return by_user
-        if name == "what_if":
+    def _answer(
+        self,
+        route: Route,
+        names: tuple[str, ...],
+        body: Mapping[str, Any],
+        principal: Principal,
+    ) -> Response:
+        """Return the answer to a request, after waiting for it."""
+        service = self.service
+        if route.call == "job_runner_orders":
+            return _answered(service.job_runner_orders(body, principal.name))
+        if route.call == "what_if":
             principal.check_policy(str(body.get("policy", "")))
-        call: Call = getattr(service, name)(*names, *((body,) if name in WITH_BODY else ()))
-        return call
+        method = getattr(service, route.call)
+        words: list[Any] = [*names]
+        words += [body] if route.call in WITH_BODY else []
+        call = method(*words, *([principal] if route.call in BY_USER else []))
+        if route.scope is Scope.OWN:
+            call = service.owned(names[0], principal, call)
+        return _answered(service.ask(call))
 
-    def _body(self) -> Mapping[str, Any]:
-        length = self.headers.get("Content-Length", "0")
-        unmeasured = "Transfer-Encoding" in self.headers
-        if unmeasured or not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MOST_BODY:
-            self.close_connection = True
-            raise UsageError(
-                f"a request has at most {MOST_BODY} bytes, and a Content-Length",
-                code="message-too-long", value=length[:20], bound=MOST_BODY,
-            )  # fmt: skip
-        if not int(length):
-            return {}
+    def _stream(self, request: Request, principal: Principal) -> Response:
+        """Return the stream of events after the reader's last."""
+        service = self.service
+
+        def queue() -> Event:
+            whole = service.ask(service.queue_event())
+            return Event(int(whole["number"]), "queue", json.dumps(whole["data"]))
+
+        async def anew() -> Event:
+            return await _in_thread(queue)
+
+        async def allowed() -> bool:
+            return await _in_thread(self._may_still_read, request)
+
+        async def events() -> AsyncIterator[bytes]:
+            since = request.headers.get("last-event-id", "")
+            followed = service.events.follow(since, anew, allowed, self.limits.beat_seconds)
+            with suppress(
+                ApplesError
+            ):  # raised here, it would reach the caller in an exception group
+                async for event in followed:
+                    yield event
+
+        self.streams.take(principal)
+        return _Stream(events(), self.limits, lambda: self.streams.give_back(principal))
+
+    def _may_still_read(self, request: Request) -> bool:
+        """Return whether the token of a request is good now, and for reading; peers of the socket need none."""
+        peer: _Peer = request.state.peer
+        if self.tokens is None or peer.uid is not None:
+            return True
         try:
-            found = json.loads(self.rfile.read(int(length)))
-        except (ValueError, RecursionError):
-            raise UsageError("a request is one JSON object", code="request-invalid") from None
-        if not isinstance(found, dict):
-            raise UsageError("a request is one JSON object", code="request-invalid")
-        return found
+            bearer(request.headers.get("authorization", ""), self.tokens).check(Scope.READ)
+        except (UnknownCallerError, ForbiddenError):
+            return False
+        return True
 
-    def _refuse(self, status: int, error: ApplesError) -> None:
-        if self._unread:
-            self.close_connection = True
-        self._answer(status, refusal(status, error))
 
-    def _answer(self, status: int, document: Mapping[str, Any]) -> None:
-        text = document.get(TEXT)
-        data = (json.dumps(document) if text is None else str(text)).encode()
-        kind = "application/json" if text is None else "text/plain; version=0.0.4"
-        with suppress(OSError):
-            self.connection.settimeout(self._seconds)
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(data)))
-            if status == CROWDED:
-                self.send_header("Retry-After", str(AGAIN_SECONDS))
-            if status == UNKNOWN:
-                self.send_header("WWW-Authenticate", "Bearer")
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(data)
+class _Stream(Response):
+    """A stream of events that gives its place back."""
 
-    # ------------------------------------------------------------------------------ events
-    def _stream(self) -> None:
-        """Say what happens until the other end is gone, or too slow, or the scheduler ends."""
-        if not self.server.bounds.streams.acquire(blocking=False):
-            most = self.server.bounds.limits.streams
-            raise CrowdedError(f"there are {most} streams of events already", bound=most)
+    def __init__(
+        self, events: AsyncIterator[bytes], limits: ListenerLimits, over: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self._response = event_response(events, limits.beat_seconds, 2 * limits.request_seconds)
+        self._over = over
+
+    async def __call__(self, scope: HttpScope, receive: Receive, send: Send) -> None:
         try:
-            with suppress(OSError, ApplesError):
-                self._say_events(self.headers.get("Last-Event-ID", ""))
+            with suppress(TimeoutError):
+                await self._response(scope, receive, send)
         finally:
-            self.close_connection = True
-            self.server.bounds.streams.release()
-
-    def _say_events(self, identifier: str) -> None:
-        log = self.server.service.events
-        last = log.number_of(identifier)
-        self.connection.settimeout(self._seconds)
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Cache-Control", "no-store")
-        self.send_header("Connection", "close")
-        self.end_headers()
-        while not log.closed:
-            events = None if last is None else log.after(last, BEAT_SECONDS)
-            if events is None:
-                whole = self.server.service.ask(self.server.service.queue_event())
-                events = [Event(int(whole["number"]), "queue", json.dumps(whole["data"]))]
-            for one in events:
-                last = one.number
-                text = f"id: {log.life}-{one.number}\nevent: {one.kind}\ndata: {one.data}\n\n"
-                self.wfile.write(text.encode())
-            if not events:
-                self.wfile.write(b": nothing has happened\n\n")
+            self._over()
 
 
-def _too_many(reason: str) -> bytes:
-    """Return what is said on a connection that there is no thread for."""
-    error = LaunchError(reason, code="too-many-requests")
-    data = json.dumps(refusal(CROWDED, error)).encode()
-    head = (
-        f"HTTP/1.1 {CROWDED} Too Many Requests\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(data)}\r\nRetry-After: {AGAIN_SECONDS}\r\nConnection: close\r\n\r\n"
+async def _in_thread(work: Callable[..., Result], *words: Any) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(None, work, *words)
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    """Return the JSON object of a request's body; the server has limited the time for it."""
+    length = request.headers.get("content-length", "0")
+    unmeasured = "transfer-encoding" in request.headers
+    if unmeasured or not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > MAX_BODY:
+        raise UsageError(
+            f"a request has at most {MAX_BODY} bytes, and a Content-Length",
+            code="message-too-long", value=length[:20], bound=MAX_BODY,
+        )  # fmt: skip
+    if not int(length):
+        return {}
+    try:
+        found = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise UsageError("a request is one JSON object", code="request-invalid") from None
+    if not isinstance(found, dict):
+        raise UsageError("a request is one JSON object", code="request-invalid")
+    return found
+
+
+def _answered(document: Document) -> Response:
+    text = document.get(TEXT)
+    if text is not None:
+        return Response(str(text), media_type="text/plain; version=0.0.4")
+    return Response(_encoded(document), media_type="application/json")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, JsonText) else json.dumps(value)
+
+
+def _encoded(document: Document) -> bytes:
+    """Return a document as JSON."""
+    # Elements of lists one by one: the encoder of a long list would keep the interpreter from the deciding thread.
+    parts = []
+    for key, value in document.items():
+        text = (
+            f"[{', '.join(map(_text, value))}]" if isinstance(value, list) else json.dumps(value)
+        )
+        parts.append(f"{json.dumps(key)}: {text}")
+    return f"{{{', '.join(parts)}}}".encode()
+
+
+def _unknown_route(request: Request) -> UsageError:
+    path = request.url.path[:80]
+    return UsageError(
+        f"{request.method} {path}: there is no such route",
+        code="route-unknown", method=request.method, path=path,
+    )  # fmt: skip
+
+
+def _refused(error: ApplesError) -> Response:
+    status = next(
+        (status for kind, status in STATUS_OF_KIND.items() if isinstance(error, kind)),
+        404 if error.code == "route-unknown" else STATUS.get(error.exit_code, 500),
     )
-    return head.encode() + data
+    headers = {}
+    if status == CROWDED:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    if status == UNKNOWN:
+        headers["WWW-Authenticate"] = "Bearer"
+    text = json.dumps(refusal(status, error))
+    return Response(text, status, headers, media_type="application/json")
 
 
-@dataclass(eq=False)
-class _Place:
-    """Who has a connection, and the connection."""
-
-    caller: Caller
-    connection: socket.socket
-
-    def cancel(self) -> None:
-        """Have the connection end: its place is another's."""
-        with suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-
-class _Bounds:
-    """What there is room for on all sockets of a scheduler together."""
-
-    def __init__(self, limits: ListenerLimits) -> None:
-        self.limits = limits
-        self.streams = threading.BoundedSemaphore(limits.streams)
-        self.rate = RequestRate(time.monotonic, limits.requests_at_once)
-        self._table = ConnectionTable[_Place](MOST_CONNECTIONS, MOST_OF_ONE, 0)
-        self._lock = threading.Lock()
-
-    def admit(self, place: _Place) -> str:
-        """Take a connection in; return why not, or nothing."""
-        with self._lock:
-            return self._table.admit(place.caller, place)
-
-    def leave(self, place: _Place) -> None:
-        """Let a connection go."""
-        with self._lock:
-            self._table.leave(place.caller, place)
+# ----------------------------------------------------------------------------------- sockets
+def _local(directory: Path, shared: bool) -> _Listening:
+    """Listen in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
+    (directory / SOCKET).unlink(missing_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    before = os.umask(0o111 if shared else 0o177)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+        os.close(descriptor)
+    return _Listening(_listens(listener))
 
 
-class _Listener(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """What the sockets have in common: a thread a connection, and so many of them.
+def _network(tls: Tls) -> _Listening:
+    """Listen on a network address.
 
-    Parameters
-    ----------
-    bounds
-        Of all sockets together.
+    Raises
+    ------
+    LaunchError
+        It cannot be used.
     """
-
-    daemon_threads = True
-    request_queue_size = 128
-    allow_reuse_address = True
-
-    def __init__(self, address: Any, service: SchedulerService, bounds: _Bounds) -> None:
-        self.service, self.bounds = service, bounds
-        super().__init__(address, _Handler)
-
-    @abstractmethod
-    def principal(self, connection: socket.socket, headers: Message) -> Principal:
-        """Return who asks.
-
-        Raises
-        ------
-        UnknownCallerError, ForbiddenError
-            Nobody who may ask for anything.
-        """
-
-    @abstractmethod
-    def caller(self, connection: socket.socket, client_address: Any) -> Caller:
-        """Return whose a connection is, before anything was said on it.
-
-        Raises
-        ------
-        OSError
-            Nobody's.
-        """
-
-    def listen(self) -> None:
-        """Accept connections in a thread of its own, until `shutdown`."""
-        threading.Thread(
-            target=self.serve_forever, kwargs={"poll_interval": 0.2}, name="listen", daemon=True
-        ).start()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, if there are not too many."""
-        try:
-            place = _Place(self.caller(request, client_address), request)
-        except OSError:
-            self.shutdown_request(request)
-            return
-        if refused := self.bounds.admit(place):
-            with suppress(OSError):
-                request.setblocking(False)
-                request.send(_too_many(refused))
-            self.shutdown_request(request)
-            return
-        super().process_request(request, place)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection to its end; its address is its `_Place` by now."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self.bounds.leave(client_address)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that is gone."""
+    context = server_context(tls.certificate, tls.key)
+    family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
+    try:
+        return _Listening(
+            _listens(socket.create_server((tls.host, tls.port), family=family)), context
+        )
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LaunchError(
+            f"{tls.host}:{tls.port}: {reason}",
+            code="address-unusable", address=f"{tls.host}:{tls.port}", reason=reason,
+        ) from None  # fmt: skip
 
 
-class _LocalListener(_Listener):
-    """Listens in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
-
-    address_family = socket.AF_UNIX  # type: ignore[mutable-override]
-
-    def __init__(self, directory: Path, service: SchedulerService, bounds: _Bounds) -> None:
-        (directory / SOCKET).unlink(missing_ok=True)
-        self._directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        before = os.umask(0o111 if service.shepherds else 0o177)
-        try:
-            super().__init__(f"/proc/self/fd/{self._directory}/{SOCKET}", service, bounds)
-        finally:
-            os.umask(before)
-
-    def principal(self, connection: socket.socket, headers: Message) -> Principal:  # noqa: ARG002 - the kernel's word alone
-        """Return who asks, by the kernel's word."""
-        return local_principal(connection, self.service.shepherds is not None)
-
-    def caller(self, connection: socket.socket, client_address: Any) -> Caller:  # noqa: ARG002 - it has none
-        """Return whose a connection is, by the kernel's word."""
-        _, uid = peer_credentials(connection)
-        return Caller(f"uid:{uid}", uid in {0, os.geteuid()})
-
-    def server_close(self) -> None:
-        """Stop listening."""
-        super().server_close()
-        os.close(self._directory)
+def _listens(listener: socket.socket) -> socket.socket:
+    listener.listen(128)
+    listener.setblocking(False)
+    return listener
 
 
-class _NetworkListener(_Listener):
-    """Listens for who shows a token, over TLS."""
-
-    def __init__(self, tls: Tls, service: SchedulerService, bounds: _Bounds) -> None:
-        self._context = server_context(tls.certificate, tls.key)
-        self._tokens = nws.TokenFile(tls.tokens)
-        self._host = tls.host
-        self.address_family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
-        try:
-            super().__init__((tls.host, tls.port), service, bounds)
-        except OSError as error:
-            raise LaunchError(
-                f"{tls.host}:{tls.port}: {error.strerror or error}",
-                code="address-unusable", address=f"{tls.host}:{tls.port}", reason=error.strerror or str(error),
-            ) from None  # fmt: skip
-
-    @property
-    def url(self) -> str:
-        """Where it answers."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"https://{host}:{self.server_address[1]}"
-
-    def principal(self, connection: socket.socket, headers: Message) -> Principal:  # noqa: ARG002 - the token's word alone
-        """Return who asks, by its token."""
-        principal = bearer(headers.get("Authorization", ""), self._tokens)
-        if (
-            self.service.shepherds is not None
-        ):  # a token is no user of this machine: nobody would run its jobs
-            return replace(principal, scopes=principal.scopes - {Scope.SUBMIT})
-        return principal
-
-    def caller(self, connection: socket.socket, client_address: Any) -> Caller:  # noqa: ARG002 - nothing was said on it
-        """Return whose a connection is: all of one address are one's, until a token is shown."""
-        return Caller(f"address {client_address[0]}")
-
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection when both ends have agreed on a key."""
-        request.settimeout(self.bounds.limits.handshake_seconds)
-        with self._context.wrap_socket(request, server_side=True) as secured:
-            client_address.connection = secured
-            super().finish_request(secured, client_address)
-            with suppress(OSError):
-                _linger(secured)
-
-
-def _linger(connection: socket.socket) -> None:
-    """Say that nothing more comes, and take what is still sent: closed at once, the last answer might be lost."""
-    connection.shutdown(socket.SHUT_WR)
-    reader = _TimedReader(connection)
-    reader.until, left = time.monotonic() + LINGER_SECONDS, MOST_BODY
-    while left > 0 and (count := len(reader.read(1 << 16) or b"")):
-        left -= count
+def _url(tls: Tls, listening: _Listening) -> str:
+    host = f"[{tls.host}]" if ":" in tls.host else tls.host
+    return f"https://{host}:{listening.listener.getsockname()[1]}"
 
 
 def serve(
@@ -525,19 +694,25 @@ def serve(
     LaunchError
         It cannot listen there.
     """
-    bounds = _Bounds(limits)
-    network = None if tls is None else _NetworkListener(tls, service, bounds)
-    listeners = [_LocalListener(directory, service, bounds), *filter(None, [network])]
-    for one in listeners:
-        one.listen()
+    network = None if tls is None else _network(tls)
+    listening = [_local(directory, service.job_runners is not None)]
+    listening += [] if network is None else [network]
+    tokens = None if tls is None else nws.TokenFile(tls.tokens)
+    requests = _Requests(service, tokens, limits)
+    server = _Server(_Bounded(requests.application(), limits), listening, limits)
+    thread = threading.Thread(target=server.run, name="listen", daemon=True)
+    thread.start()
     try:
-        ready(network.url if network else "")
+        server.wait(thread)
+        ready("" if tls is None or network is None else _url(tls, network))
         service.run(executor)
     finally:
-        for one in listeners:
-            one.shutdown()
-            one.server_close()
+        service.end()
+        executor.close()
+        server.should_exit = True
+        thread.join(START_SECONDS)
+        for each in listening:
+            each.listener.close()
         with suppress(FileNotFoundError):
             (directory / SOCKET).unlink()
-        executor.close()
         service.close()

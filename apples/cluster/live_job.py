@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
-from apples.cluster.orders import LAST
+from apples.cluster.orders import LAST, HostChoice, attached_requirement
 from apples.scheduling.jobs import Job, JobKind
 
-MOST_RESTARTS = 2
+MAX_RESTARTS = 2
 """How often a job is queued again whose hosts failed it."""
 
 
@@ -39,7 +39,7 @@ class LiveJobState(StrEnum):
     """It ran, and whoever ran it knows nothing of it any more."""
 
 
-MOST_TALKING, MOST_TALK = 32, 1000
+MAX_TALKING, MAX_TALK = 32, 1000
 """Hosts whose messages a submission may tell, and the most that each number may be: only ratios count."""
 OVER = frozenset({
     LiveJobState.FINISHED, LiveJobState.FAILED, LiveJobState.CANCELLED, LiveJobState.LOST,
@@ -84,6 +84,19 @@ class JobSubmission:
     messages: tuple[tuple[int, ...], ...] = ()
     modelled: bool = False
 
+    @property
+    def content_bytes(self) -> int:
+        """The bytes of the files that the order carries."""
+        contents = self.work.get("contents")
+        return len(str(contents).encode()) if contents else 0
+
+    def without_contents(self) -> JobSubmission:
+        """Return the submission without the files that its order carries, which no ended job reads again."""
+        if "contents" not in self.work:
+            return self
+        kept = {name: value for name, value in self.work.items() if name != "contents"}
+        return replace(self, work=kept)
+
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
@@ -118,14 +131,20 @@ class LiveJob:
     asks
         Fewest and most hosts that its program has asked for while it runs (``job.request``); None: it has not.
     estimate
-        Its run time on all hosts that it may have, by its application's model; 0: the model cannot say. None:
-        nobody was asked, or has answered.
+        Its run time on all hosts that it may have, by its application's model; 0: the model cannot estimate it, or
+        the user has. None: the model was not asked, or has not answered.
+    host_choices
+        The sets of hosts that suit it best by its application's model, the best first; None: not asked.
+    held
+        Why its policy took it out of the queue; empty: it has not.
     placed_by
         Who has chosen its hosts, in words, where its application's model was asked; empty: the host list.
     mates, share
         Jobs in whose hosts this attempt is a guest, and the part of their CPUs that it has there.
     delay
         Seconds that this attempt takes longer since it shares hosts, as its policy estimates.
+    started_on
+        The hosts on which this attempt was started; empty: the record of an older version.
     """
 
     number: int
@@ -154,6 +173,9 @@ class LiveJob:
     mates: tuple[int, ...] = ()
     share: float = 1.0
     delay: float = 0.0
+    started_on: tuple[str, ...] = ()
+    host_choices: tuple[HostChoice, ...] | None = None
+    held: str = ""
 
     # ----------------------------------------------------------------------------- looking
     @property
@@ -198,6 +220,11 @@ class LiveJob:
         wanted = min(max(len(self.hosts), least), most)
         return None if wanted == len(self.hosts) else wanted
 
+    @property
+    def requirement(self) -> str:
+        """The requirement on its CPUs; with one, it shares its hosts with no other job. Empty: none."""
+        return attached_requirement(self.submission.work)
+
     def as_job(self, cpus: int = 0) -> Job:
         """Return the job as a policy sees it, on hosts of so many CPUs that jobs share.
 
@@ -213,7 +240,7 @@ class LiveJob:
         asked, each = least if one.kind is JobKind.EVOLVING else most, cpus or 1
         return Job(
             self.number, self.submitted, asked * each, self.requested, least * each, most * each, one.kind,
-            user=one.user, priority=one.priority, exclusive=not cpus,
+            user=one.user, priority=one.priority, exclusive=not cpus or bool(self.requirement),
         )  # fmt: skip
 
     def _within(self, hosts: int) -> int:
@@ -234,7 +261,7 @@ class LiveJob:
         return replace(
             self, state=LiveJobState.STARTING, attempt=self.attempt + 1, folder=folder, epoch=0, hosts=hosts,
             started=now, ended=None, reason="", exit_code=None, outcome=None, over=False, asks=None,
-            mates=mates, share=share, delay=delay, placed_by=placed_by,
+            mates=mates, share=share, delay=delay, placed_by=placed_by, started_on=hosts, held="",
         )  # fmt: skip
 
     def run(self) -> LiveJob:
@@ -316,6 +343,7 @@ class LiveJob:
         values = {**DEFAULTS, **{each: found[each] for each in found if each in CHANGEABLE}}
         values["state"] = LiveJobState(values["state"])
         values["hosts"] = tuple(map(str, values["hosts"]))
+        values["started_on"] = tuple(map(str, values["started_on"]))
         values["placed_by"] = str(values["placed_by"])
         values["wanted"] = tuple(map(str, values["wanted"]))
         values["mates"] = tuple(map(int, values["mates"]))
@@ -325,6 +353,12 @@ class LiveJob:
             values["outcome"] = LiveJobState(values["outcome"])
         if values["estimate"] is not None:
             values["estimate"] = float(values["estimate"])
+        values["held"] = str(values["held"])
+        if values["host_choices"] is not None:
+            values["host_choices"] = tuple(
+                (tuple(map(str, hosts)), float(seconds))
+                for hosts, seconds in values["host_choices"]
+            )
         if values["asks"] is not None:
             least, most = map(int, values["asks"])
             values["asks"] = least, most
@@ -358,10 +392,10 @@ def submission_of(found: Mapping[str, Any]) -> JobSubmission:
     if not 1 <= one.minimum <= one.maximum or not one.requested > 0:
         raise ValueError(f"{one.minimum} to {one.maximum} hosts for {one.requested} s")
     size = len(messages)
-    if size > MOST_TALKING or any(
-        len(row) != size or not all(0 <= each <= MOST_TALK for each in row) for row in messages
+    if size > MAX_TALKING or any(
+        len(row) != size or not all(0 <= each <= MAX_TALK for each in row) for row in messages
     ):
         raise ValueError(
-            f"messages: rows of as many numbers from 0 to {MOST_TALK}, at most {MOST_TALKING}"
+            f"messages: rows of as many numbers from 0 to {MAX_TALK}, at most {MAX_TALKING}"
         )
     return one

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from apples.cluster.history import JobHistory, Requests
 from apples.cluster.live_job import LiveJob
-from apples.cluster.state import Record, SchedulerState, submitted_record
+from apples.cluster.state import Record, SchedulerState
 from apples.errors import LaunchError, unusable
 from apples.io import documents
-from apples.io.folder import Folder, check_private
-from apples.io.journal import Journal, parse
+from apples.io.folder import MAX_FILE_BYTES, Folder, check_private
+from apples.io.journal import Journal, JournalError, parse
 
 SCHEMA: Final = "apples.scheduler-log/1"
 JOURNAL: Final = "journal"
 HISTORY: Final = "history-"
-"""What the names of files begin with that have jobs which are over, a line each, as their last record."""
+"""Start of the names of files in which versions before 0.3 kept ended jobs, a line each."""
 SPARE_LINES: Final = 2000
 """The log is written anew when it has more lines than twice its state's, and these."""
+MAX_BYTES: Final = 56 << 20
+"""The log is written anew above this size: a file of more than 64 MiB cannot be read."""
 
 
 class SchedulerLog:
@@ -42,7 +44,7 @@ class SchedulerLog:
         self._folder = folder
         self._journal = Journal(folder, SCHEMA, JOURNAL)
         self._least = SPARE_LINES
-        self._moving = False  # jobs went to the history since the state was last written whole
+        self.history = JobHistory(Path(folder.name))
 
     @classmethod
     def open(cls, directory: Path) -> SchedulerLog:
@@ -90,7 +92,8 @@ class SchedulerLog:
         JournalError
             They are not. Transient: the next call writes the whole state.
         """
-        if self.whole and self._journal.lines + len(records) <= self._least:
+        fits = self._journal.lines + len(records) <= self._least
+        if self.whole and fits and self._journal.bytes < MAX_BYTES:
             self._journal.append(*records)
         else:
             self.rewrite(state)
@@ -98,32 +101,36 @@ class SchedulerLog:
     def rewrite(self, state: SchedulerState, *more: Record) -> None:
         """Have the log be this state, more records, and nothing else; all or nothing."""
         self._journal.rewrite([*state.records(), *more])
-        self._moving = False
         self._least = 2 * self._journal.lines + SPARE_LINES
 
-    def archive(self, jobs: Sequence[LiveJob]) -> None:
-        """Have jobs that are over in a file of the history, named by the first of them; all or nothing.
+    def archive(self, jobs: Sequence[LiveJob], name: str, wall: float, requests: Requests) -> None:
+        """Store ended jobs in the history, as `JobHistory.add`."""
+        self.history.add(jobs, name, wall, requests)
 
-        The next commit writes the whole state, also where this fails.
+    def import_history(self, name: str, wall: float) -> list[str]:
+        """Store the jobs of an earlier version's files in the history, then rename each file that was read.
+
+        Return what could not be read or stored, one line each.
         """
-        self._moving = True
-        name = f"{HISTORY}{jobs[0].number:09d}.jsonl"
-        history = Journal(self._folder, "", name)
-        history.rewrite([submitted_record(job) for job in jobs])
-        history.close()
-
-    def history(self) -> list[LiveJob]:
-        """Return the jobs of the history's files, as `read_history`."""
-        return read_history(self._folder)
+        found, files, problems = read_history(self._folder)
+        if files:
+            try:
+                self.history.add(found, name, wall, {})
+                for file in files:
+                    self._folder.rename(file, f"{file}.imported")
+            except (OSError, JournalError) as error:
+                problems.append(f"{error}; the files {HISTORY}* are read at the next start")
+        return problems
 
     @property
     def whole(self) -> bool:
         """Whether the last that was written is on the disk."""
-        return self._journal.whole and not self._moving
+        return self._journal.whole
 
     def close(self) -> None:
-        """Give file and directory back, and with it the lock."""
+        """Give files and directory back, and with it the lock."""
         self._journal.close()
+        self.history.close()
         self._folder.close()
 
 
@@ -142,15 +149,28 @@ def read_state(folder: Folder) -> SchedulerState:
     return folded(records)[0]
 
 
-def read_history(folder: Folder) -> list[LiveJob]:
-    """Return the jobs of the history's files in a folder; a file or line that is damaged is left out."""
-    found: dict[int, LiveJob] = {}
+def read_history(folder: Folder) -> tuple[list[LiveJob], list[str], list[str]]:
+    """Return the jobs in an earlier version's files of the history, the files read, and what could not be read."""
+    found, files, problems = dict[int, LiveJob](), list[str](), list[str]()
     for name in folder.names():
-        if name.startswith(HISTORY):
-            with contextlib.suppress(OSError):
-                records, _, _ = parse(folder.read(name), sealed=False)
-                found |= folded(records)[0].jobs
-    return [found[number] for number in sorted(found)]
+        if name.startswith(HISTORY) and name.endswith(".jsonl"):
+            try:
+                data = folder.read(name)
+            except OSError as error:
+                problems.append(
+                    f"{folder.name}/{name}: {error.strerror or error}; its jobs are not in the history"
+                )
+                continue
+            records, damaged, _ = parse(data, sealed=False)
+            state, unknown = folded(records)
+            problems += [f"{folder.name}/{name}.imported: {one}" for one in [*damaged, *unknown]]
+            if len(data) >= MAX_FILE_BYTES:
+                problems.append(
+                    f"{folder.name}/{name}.imported: only its first {MAX_FILE_BYTES} bytes were read"
+                )
+            found |= state.jobs
+            files.append(name)
+    return [found[number] for number in sorted(found)], files, problems
 
 
 def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:

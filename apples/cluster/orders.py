@@ -14,6 +14,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+REQUIRE: Final = "require"
+"""In the work of a job: the requirement on its CPUs (`apples.topology.language`), if there is one."""
+
+
+def attached_requirement(work: Mapping[str, Any]) -> str:
+    """Return the requirement that `apples submit --require` attached to a job; empty: none."""
+    return str(work.get(REQUIRE, ""))
+
+
 LAST: Final = 1 << 31
 """Above the number of every order: what has left a host by then has left it for good."""
 
@@ -98,12 +107,16 @@ class AskOrder:
 
 @dataclass(frozen=True, slots=True)
 class EstimateOrder:
-    """Say how long a job is going to run, which nobody said when it was submitted.
+    """Report how long a job is going to run, and which hosts suit it best, by its application's model.
 
     Attributes
     ----------
     hosts
         On how many.
+    among
+        The hosts to choose from; empty: its hosts are not asked about.
+    shares
+        Host -> the part of a processor that others leave there; 1 where not named.
     attempt
         0: it is about the job, whichever attempt.
     """
@@ -114,49 +127,14 @@ class EstimateOrder:
     work: Mapping[str, Any] = field(hash=False)
     user: str = ""
     attempt: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SelectOrder:
-    """Say which of some hosts a job would rather have, by its application's model.
-
-    Attributes
-    ----------
-    question
-        Its number; the answer has it.
-    among, count
-        The hosts, and how many of them.
-    beside
-        Hosts that the job has and keeps.
-    instead
-        What it gets where its model sees no better.
-    shares
-        Host -> the part of a processor that others leave there; 1 where not named.
-    speeds
-        Host -> rows a second that it has measured there; empty: nothing is known.
-    seconds
-        After so long nobody waits for the answer.
-    attempt
-        0: it is about the job, whichever attempt.
-    """
-
-    job: int
-    incarnation: int
-    question: int
-    among: tuple[str, ...]
-    count: int
-    beside: tuple[str, ...]
-    instead: tuple[str, ...]
-    shares: Mapping[str, float] = field(hash=False)
-    speeds: Mapping[str, float] = field(hash=False)
-    seconds: float
-    work: Mapping[str, Any] = field(hash=False)
-    user: str = ""
-    attempt: int = 0
+    among: tuple[str, ...] = ()
+    shares: Mapping[str, float] = field(default_factory=dict, hash=False)
 
 
 AttemptOrder = StartOrder | ResizeOrder | EndOrder | AskOrder
-Order = AttemptOrder | EstimateOrder | SelectOrder
+Order = AttemptOrder | EstimateOrder
+HostChoice = tuple[tuple[str, ...], float]
+"""Hosts, and the estimated seconds of a run on them, its start included."""
 
 
 class AttemptPhase(StrEnum):
@@ -192,6 +170,9 @@ class JobReport:
         From host to host the bytes of an iteration, as its arrays say; empty: they have not.
     anchor
         The host that it cannot leave; empty: there is none.
+    verifying_until
+        Of a running one whose application has ended: estimated end of the verification of its result, seconds
+        since the epoch; None: its application runs.
     """
 
     job: int
@@ -209,6 +190,7 @@ class JobReport:
     speeds: Mapping[str, float] = field(default_factory=dict, hash=False)
     messages: tuple[tuple[str, str, float], ...] = ()
     anchor: str = ""
+    verifying_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,33 +216,15 @@ class RunTimeEstimate:
     Attributes
     ----------
     seconds
-        None: the model cannot say.
+        None: the model cannot estimate it.
+    choices
+        The sets of hosts that suit it best, the best first, each of as many hosts as was asked about; no host is
+        in two of them. None: that was not asked.
     """
 
     job: int
     seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SelectedHosts:
-    """Which hosts a job would rather have, by its application's model.
-
-    Attributes
-    ----------
-    question
-        Of the order that asked.
-    hosts
-        Empty: the model cannot say.
-    seconds, otherwise
-        What a run on them is estimated to take, its start included, and on those that it would get otherwise;
-        None: there is no plan on those.
-    """
-
-    job: int
-    question: int
-    hosts: tuple[str, ...] = ()
-    seconds: float = 0.0
-    otherwise: float | None = None
+    choices: tuple[HostChoice, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +265,7 @@ class HostLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class ShepherdAnswer:
+class JobRunnerAnswer:
     """Whether whoever runs a user's jobs is there: where there is none, none of them is started.
 
     One that has come, for the first time or again, knows of no job until it is asked.
@@ -312,7 +276,7 @@ class ShepherdAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class HostTerm:
+class HostLease:
     """Until when a host may be used, which is given for a time: a host that is new, or new word of one.
 
     Attributes
@@ -329,9 +293,8 @@ class HostTerm:
 
 
 Report = (
-    JobReport | HostLeft | HostTerm | RunTimeEstimate | SelectedHosts | HostAnswer | HostLoad
-    | ShepherdAnswer
-)  # fmt: skip
+    JobReport | HostLeft | HostLease | RunTimeEstimate | HostAnswer | HostLoad | JobRunnerAnswer
+)
 
 
 class JobExecutor(ABC):

@@ -1,19 +1,20 @@
-"""The scheduler's side of the process that foretells its queue: threads that answer clients ask it, not for long.
+"""The scheduler's side of the planner, the process that predicts its queue.
 
-The process is started by the first question, for it loads what a scheduler does without; it ends with the
-scheduler, and after some time without questions.
+The first question starts the process, because it loads what a scheduler does without. It ends with the scheduler,
+after ten minutes without a question, and when a question takes longer than two minutes.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import select
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
 from apples.cluster.queue_snapshot import QueueSnapshot
@@ -21,177 +22,141 @@ from apples.errors import Failure
 
 Document = dict[str, Any]
 
-PATIENCE: Final = 2.0
-"""For an answer, seconds; one that comes later is kept for the next who asks."""
-BUSY: Final = 0.1
-"""For the answer to an earlier question: who asks while the planner loads does not wait for that."""
-IDLE: Final = 600.0
-STUCK: Final = 120.0
-"""After so long without the answer to a question the process is ended."""
-MOST_ANSWER: Final = 8 << 20
+ANSWER_SECONDS: Final = 2.0
+"""Time limit of an answer; a later one is kept for the next question."""
+BUSY_SECONDS: Final = 0.1
+"""A question waits for this time for the late answer to the one before."""
+IDLE_SECONDS: Final = 600.0
+STUCK_SECONDS: Final = 120.0
+MAX_ANSWER_BYTES: Final = 8 << 20
 
 
 class PlannerClient:
-    """Asks the process of a planner.
+    """Asks the process of a planner, one question after the other; any thread may ask.
 
     Parameters
     ----------
     command
-        Starts it.
+        Starts it; the descriptor of its end of the connection is appended.
 
     Attributes
     ----------
     late
-        The last answer that came too late for who had asked, and the snapshot that it is about.
+        The last answer that came after the time limit, and the snapshot that it is about.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = tuple(command)
         self._lock = threading.Lock()
-        self._process: _Process | None = None
+        self._pool = ThreadPoolExecutor(1, "planner")
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._asking: Future[Document] | None = None
+        self._since = 0.0
+        self._closed = False
         self.late: tuple[QueueSnapshot, Document] | None = None
-        self._about: QueueSnapshot | None = None
-        self._asked = self._answered = 0
-        self._since = self._used = 0.0
 
     def ask(
-        self, what: str, snapshot: QueueSnapshot, seconds: float = PATIENCE, **more: Any
+        self, what: str, snapshot: QueueSnapshot, seconds: float = ANSWER_SECONDS, **more: Any
     ) -> Document | None:
         """Return the answer to a question; None: there is none yet.
 
         Raises
         ------
         ApplesError
-            What the planner refuses, as it says.
+            The planner's refusal.
         """
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             return None
         try:
-            if not self._rid_of_the_last(min(deadline, time.monotonic() + BUSY)):
+            if self._is_busy():
                 return None
-            self._asked += 1
-            self._about = snapshot
             question = {
-                "question": self._asked,
-                "ask": what,
-                "snapshot": snapshot.document(),
-                "seconds": seconds / 2.0,
-                **more,
-            }
-            return self._answer(question, deadline)
-        except OSError:
-            self._end()
+                "ask": what, "snapshot": snapshot.document(), "seconds": seconds / 2.0, **more,
+            }  # fmt: skip
+            self._since = time.monotonic()
+            self._asking = self._pool.submit(self._exchange, question)
+            if wait([self._asking], max(0.0, deadline - time.monotonic())).not_done:
+                self._asking.add_done_callback(partial(self._keep, snapshot))
+                return None
+            return self._asking.result()
+        except (OSError, EOFError, ValueError):
             return None
         finally:
-            self._used = time.monotonic()
             self._lock.release()
 
     def rest(self) -> None:
-        """End the process if nobody has asked for some time."""
-        if time.monotonic() > self._used + IDLE and self._lock.acquire(blocking=False):
+        """End the process if it is stuck at a question, or had none for some time; returns at once."""
+        if self._asking is not None and not self._asking.done():
+            self._end_if_stuck()
+            return
+        idle = self._process is not None and time.monotonic() > self._since + IDLE_SECONDS
+        if idle and self._lock.acquire(blocking=False):
             try:
-                self._end()
+                self._pool.submit(self._end)
             finally:
                 self._lock.release()
 
     def close(self) -> None:
         """End the process."""
-        with self._lock:
-            self._end()
+        self._closed = True
+        if (process := self._process) is not None:  # the pool's thread may set it to None
+            process.kill()
+        self._pool.shutdown(cancel_futures=True)
+        self._end()
 
-    def _rid_of_the_last(self, deadline: float) -> bool:
-        """Read the answers that came too late for who had asked; whether there is none to come."""
-        while self._process is not None and self._answered < self._asked:
-            if time.monotonic() > self._since + STUCK:
-                self._end()
-            elif (answer := self._next(self._process, deadline)) is not None:
-                if self._about is not None and "failure" not in answer:
-                    self.late = self._about, answer
-            elif self._process is not None:
-                return False
+    def _is_busy(self) -> bool:
+        """Return whether the planner still works on the question before; end it if it is stuck there."""
+        if self._asking is None or not wait([self._asking], BUSY_SECONDS).not_done:
+            return False
+        self._end_if_stuck()
         return True
 
-    def _answer(self, question: Document, deadline: float) -> Document | None:
-        if self._process is None:
-            self._process = _Process(self._command)
-        self._since = time.monotonic()
-        self._process.say(json.dumps(question).encode() + b"\n")
-        answer = self._next(self._process, deadline)
-        if answer is not None and "failure" in answer:
+    def _end_if_stuck(self) -> None:
+        process = self._process  # the pool's thread may set it to None
+        if process is not None and time.monotonic() > self._since + STUCK_SECONDS:
+            process.kill()
+
+    def _keep(self, snapshot: QueueSnapshot, asking: Future[Document]) -> None:
+        if not asking.cancelled() and asking.exception() is None:
+            self.late = snapshot, asking.result()
+
+    # ------------------------------------------------------------------ in the pool's thread
+    def _exchange(self, question: Document) -> Document:
+        try:
+            connection = self._connection or self._start()
+            connection.send_bytes(json.dumps(question).encode())
+            answer: Document = json.loads(connection.recv_bytes(MAX_ANSWER_BYTES))
+        except (OSError, EOFError, ValueError):
+            self._end()
+            raise
+        if "failure" in answer:
             raise Failure.of_document(answer["failure"]).error()
         return answer
 
-    def _next(self, process: _Process, deadline: float) -> Document | None:
-        """Return the next answer, None: there is none by then, or no process any more."""
-        try:
-            line = process.line(deadline)
-        except EOFError:
-            self._end()
-            return None
-        if line is None:
-            return None
-        answer: Document = json.loads(line)
-        self._answered = int(answer["question"])
-        return answer
+    def _start(self) -> Connection:
+        self._connection, theirs = Pipe()
+        with theirs:
+            descriptor = theirs.fileno()
+            self._process = subprocess.Popen(
+                [*self._command, str(descriptor)], stdin=subprocess.DEVNULL, pass_fds=(descriptor,),
+                start_new_session=True,
+            )  # fmt: skip
+        if self._closed:
+            raise EOFError
+        return self._connection
 
     def _end(self) -> None:
         if self._process is not None:
-            self._process.end()
-        self._process, self._answered = None, self._asked
-
-
-class _Process:
-    """A process that answers lines with lines."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._source, source = os.pipe()
-        sink, self._sink = os.pipe()
-        try:
-            self._process = subprocess.Popen(
-                command, stdin=sink, stdout=source, start_new_session=True
-            )
-        except OSError:
-            os.close(self._source)
-            os.close(self._sink)
-            raise
-        finally:
-            os.close(source)
-            os.close(sink)
-        os.set_blocking(self._sink, False)
-        self._read = b""
-        self._unsaid = memoryview(b"")
-
-    def say(self, line: bytes) -> None:
-        """Have a line be said while answers are waited for; the last one was said whole."""
-        self._unsaid = memoryview(line)
-
-    def line(self, deadline: float) -> bytes | None:
-        """Return the next line, None: there is none by then; `EOFError`: there will be none."""
-        while b"\n" not in self._read:
-            left = max(0.0, deadline - time.monotonic())
-            sinks = [self._sink] if self._unsaid else []
-            sources, sinks, _ = select.select([self._source], sinks, [], left)
-            if not sources and not sinks:
-                return None
-            if sinks:
-                self._unsaid = self._unsaid[os.write(self._sink, self._unsaid[: 1 << 16]) :]
-            if sources:
-                data = os.read(self._source, 1 << 16)
-                if not data or len(self._read) > MOST_ANSWER:
-                    raise EOFError
-                self._read += data
-        line, _, self._read = self._read.partition(b"\n")
-        return line
-
-    def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        os.close(self._source)
-        os.close(self._sink)
+            self._process.kill()
+            self._process.wait()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
 
 
 def planner_command(policy: str, options: dict[str, str]) -> list[str]:
     """Return the command of the planner of a policy."""
     words = [f"{key}={value}" for key, value in options.items()]
-    return [sys.executable, "-m", "apples.cluster.queue_planner", policy, *words]
+    return [sys.executable, "-P", "-m", "apples.cluster.queue_planner", policy, *words]

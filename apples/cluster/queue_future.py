@@ -7,8 +7,7 @@ jobs that are still to come are drawn from those that came. Many such draws make
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, floor, inf
 from time import perf_counter
@@ -17,28 +16,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.cluster.queue_snapshot import PastJob, QueuedJob, QueueSnapshot
-from apples.scheduling.driver import decisions_of
+from apples.cluster.queue_snapshot import (
+    MAX_PAST,
+    NOT_SUBMITTED,
+    PastJob,
+    QueuedJob,
+    QueueSnapshot,
+)
 from apples.scheduling.jobs import Job, JobKind, Start
 from apples.scheduling.ledger import ClusterLedger
+from apples.scheduling.passes import decisions_of
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import SimulationConfig
 from apples.simulation.run import simulate
 from apples.simulation.workload import Workload, instants
 
-FEWEST_PAST = 10
+MIN_PAST = 10
 """Runs that are over, below which nothing is said of how long others take."""
-FEWEST_ALIKE = 8
-"""Runs of the same user and name, from which on no others are looked at."""
-FEWEST_LONGER = 3
-FEWEST_DRAWS = 20
+ALIKE = ((3, 20), (4, 20), (8, 40))
+"""Runs alike that are enough to draw from, and the latest that count: of the same user, name, estimate and hosts;
+of the same user, name and estimate; of the same user and name."""
+MIN_LONGER = 3
+MIN_DRAWS = 20
 # Draws are independent, but real queues are alike for days: drawn intervals of 80 % held 55 to 75
 # % of the starts. So past errors correct them (normalised conformal prediction).
 DRAWS = 100
-LEVELS = (0.1, 0.5, 0.9)
-"""Parts of the starts that are to be below the ends of their intervals, and the middle."""
+LEVELS = (0.1, 0.9)
+"""Parts of the starts that are to be below the ends of their intervals."""
+NEAR_SECONDS, NEAR = 60.0, 0.1
+"""Times that differ by so much, or by this part, count as the same where the likeliest is sought."""
 SCORE_DRAWS = 40
-MOST_SCORES = 80
+MAX_SCORES = 80
 PRIOR_SCORES = (-1.5, -1.0, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 1.5)
 """What is taken for known before there are others: that draws are about right."""
 WAITED_SECONDS = 1.0
@@ -46,7 +54,7 @@ WAITED_SECONDS = 1.0
 NOW = 1e-3
 """Second of the simulation that is now: what runs came at 0, what waits comes now."""
 SHORTEST = 1e-3
-MOST_TO_COME = 400
+MAX_TO_COME = 400
 STEPS = 10
 """Of a search for the longest estimate with which a job would start now."""
 
@@ -61,10 +69,10 @@ class QueueFuture:
     Attributes
     ----------
     starts
-        Job that waits -> the interval of its start and the middle of it, seconds from now: (from, middle, to).
+        Job that waits -> the interval of its start and the likeliest, seconds from now: (from, likeliest, to).
         None: it is larger than what is in service.
     ends
-        Job that runs -> the interval of its end, in the same way.
+        Job -> the interval of its end, in the same way; of a job that is not larger than what is in service.
     wait, response
         Seconds from now to the start of a job that waits, and to the end of any, in the mean.
     over
@@ -82,73 +90,120 @@ class QueueFuture:
     seconds: float = field(compare=False, default=0.0)
 
 
-class QueueForecaster:
-    """Foretells the future of queues under one policy, and learns from what it would have foretold.
+@dataclass(frozen=True, slots=True)
+class _Prediction:
+    """The drawn start and end of a job when it came, seconds from then."""
 
-    For the last jobs that waited it is computed what would have been said when they came, from what was known
-    then; how far the truth was off, in units of the interval's halves, corrects the next interval (conformal
-    prediction, normalised). So the drawn run times may be wrong, or those of a day be alike, and the intervals
-    still hold about as often as they say.
+    time: float
+    start: Interval
+    end: Interval
+
+
+class QueueForecaster:
+    """Predicts the future of queues under one policy, and corrects its intervals by its past errors.
+
+    The error of a past prediction is measured in units of its interval's halves; the quantiles of the last errors
+    are the ends of the next intervals (normalised conformal prediction). So the drawn run times may be wrong, or
+    those of a day be alike, and the intervals still hold about as often as they say. For a job that was in no
+    queue it was asked about, the prediction is computed again from what was known when the job came.
     """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
         self.policy = policy
-        self._scores: OrderedDict[int, float] = OrderedDict()
+        self._predictions: dict[int, _Prediction] = {}
+        self._starts: dict[int, float] = {}
+        self._ends: dict[int, float] = {}
 
     def future(
-        self, snapshot: QueueSnapshot, *, seed: int = 0, draws: int = DRAWS, seconds: float = inf
+        self,
+        snapshot: QueueSnapshot,
+        *,
+        seed: int = 0,
+        draws: int = DRAWS,
+        seconds: float = inf,
+        recompute: int = MAX_SCORES,
     ) -> QueueFuture:
-        """Return the future of a queue; learning takes about as long again at most."""
+        """Return the future of a queue; learning takes about as long again at most.
+
+        Parameters
+        ----------
+        recompute
+            Past jobs, the latest first, whose predictions are computed again if there are none.
+        """
         began = perf_counter()
         found = simulate_queue(snapshot, self.policy, seed=seed, draws=draws, seconds=seconds)
-        if found.draws < FEWEST_DRAWS:
+        if found.draws < MIN_DRAWS:
             return found
-        self._learn(snapshot, seed, began + 2.0 * seconds)
-        scores = sorted([*PRIOR_SCORES, *self._scores.values()])
-        low, middle, high = (_quantile(scores, part) for part in LEVELS)
+        self._learn(snapshot, seed, began + 2.0 * seconds, recompute)
+        self._remember(snapshot, found)
         starts = {
-            job: None if one is None else _corrected(one, low, middle, high)
-            for job, one in found.starts.items()
+            job: None if interval is None else _corrected(interval, self._starts)
+            for job, interval in found.starts.items()
         }
-        return replace(found, starts=starts, seconds=perf_counter() - began)
+        ends = dict(found.ends)
+        for job, start in starts.items():
+            if start is not None:
+                first, middle, last = _corrected(ends[job], self._ends)
+                ends[job] = max(first, start[0]), max(middle, start[1]), max(last, start[2])
+        return replace(found, starts=starts, ends=ends, seconds=perf_counter() - began)
 
-    def _learn(self, snapshot: QueueSnapshot, seed: int, until: float) -> None:
-        """Score the last jobs that waited and have started, the latest first, each once."""
+    def _remember(self, snapshot: QueueSnapshot, found: QueueFuture) -> None:
+        """Keep the first prediction for each job, until the job is among the past ones no more."""
+        known = {past.job.number for past in snapshot.past} | {job.number for job in snapshot.jobs}
+        kept = {job: one for job, one in self._predictions.items() if job in known}
+        for job, start in found.starts.items():
+            if start is not None and job not in kept and job != NOT_SUBMITTED:
+                kept[job] = _Prediction(snapshot.time, start, found.ends[job])
+        self._predictions = kept
+
+    def _learn(self, snapshot: QueueSnapshot, seed: int, until: float, recompute: int) -> None:
+        """Score the predictions for the last jobs that waited and started, and for the last that are over."""
         past = snapshot.past
         waited = [
             k for k, one in enumerate(past)
             if one.started is not None and one.started > one.submitted + WAITED_SECONDS
         ]  # fmt: skip
-        for k in reversed(waited[-MOST_SCORES:]):
+        for k in reversed(waited[-MAX_SCORES:]):
             number = past[k].job.number
-            if number in self._scores:
+            if number in self._starts or number in self._predictions:
                 continue
-            if perf_counter() > until:
-                return
-            score = _score(past, k, snapshot.nodes, self.policy, seed)
-            if score is not None:
-                self._scores[number] = score
-        while len(self._scores) > MOST_SCORES:
-            del self._scores[min(self._scores)]
+            if recompute <= 0 or perf_counter() > until:
+                break
+            recompute -= 1
+            prediction = _as_predicted(past, k, snapshot.nodes, self.policy, seed)
+            if prediction is not None:
+                self._predictions[number] = prediction
+        for k in waited[-MAX_SCORES:]:
+            self._score(self._starts, past[k], past[k].started, "start")
+        over = [one for one in past if one.ratio is not None]
+        for one in over[-MAX_SCORES:]:
+            self._score(self._ends, one, one.ended, "end")
+        for scores in (self._starts, self._ends):
+            while len(scores) > MAX_SCORES:
+                del scores[min(scores)]
+
+    def _score(self, scores: dict[int, float], past: PastJob, true: float | None, of: str) -> None:
+        """Keep the error of a prediction: in units of its upper half if it was too early, else of the lower."""
+        prediction = self._predictions.get(past.job.number)
+        if prediction is None or true is None or past.job.number in scores:
+            return
+        low, middle, high = prediction.start if of == "start" else prediction.end
+        off = true - prediction.time - middle
+        scores[past.job.number] = off / (_half(high, middle) if off > 0 else _half(low, middle))
 
 
-def _score(
+def _as_predicted(
     past: Sequence[PastJob], k: int, nodes: int, policy: SchedulingPolicy, seed: int
-) -> float | None:
-    """Return how far the start of a job was from what would have been foretold when it came.
-
-    Positive: later, in units of the upper half of the interval; negative: earlier, of the lower half.
-    """
+) -> _Prediction | None:
+    """Return the prediction for a job from what was known when it came; None: too little was known."""
     one = past[k]
     found = simulate_queue(
         _as_it_was(past, k, nodes), policy, seed=seed + one.job.number, draws=SCORE_DRAWS
     )
-    foretold = found.starts.get(one.job.number)
-    if found.draws < FEWEST_DRAWS or foretold is None or one.started is None:
+    start = found.starts.get(one.job.number)
+    if found.draws < MIN_DRAWS or start is None:
         return None
-    low, middle, high = foretold
-    off = one.started - one.submitted - middle
-    return off / (_half(high, middle) if off > 0 else _half(low, middle))
+    return _Prediction(one.submitted, start, found.ends[one.job.number])
 
 
 def _as_it_was(past: Sequence[PastJob], k: int, nodes: int) -> QueueSnapshot:
@@ -177,13 +232,15 @@ def _half(end: float, middle: float) -> float:
     return max(abs(end - middle), 1.0 + 0.05 * middle)
 
 
-def _corrected(foretold: Interval, low: float, middle: float, high: float) -> Interval:
-    first, centre, last = foretold
-    found = [
-        max(0.0, centre + score * _half(last if score > 0 else first, centre))
-        for score in (low, middle, high)
-    ]
-    return found[0], found[1], found[2]
+def _corrected(interval: Interval, errors: Mapping[int, float]) -> Interval:
+    """Return an interval with other ends; a shift of the middle would miss the run time that most runs take."""
+    first, middle, last = interval
+    scores = sorted([*PRIOR_SCORES, *errors.values()])
+    low, high = (
+        middle + score * _half(last if score > 0 else first, middle)
+        for score in (_quantile(scores, part) for part in LEVELS)
+    )
+    return max(0.0, min(low, middle)), middle, max(high, middle)
 
 
 def _quantile(scores: Sequence[float], part: float) -> float:
@@ -206,30 +263,32 @@ def simulate_queue(
     Parameters
     ----------
     draws
-        As many, or after `FEWEST_DRAWS` of them what `seconds` allow.
+        As many, or after `MIN_DRAWS` of them what `seconds` allow.
     """
     began = perf_counter()
     fitting = [job for job in snapshot.jobs if job.nodes or _least(job, policy) <= snapshot.nodes]
     count = len(fitting)
     past = [one for one in snapshot.past if _least(one.job, policy) <= snapshot.nodes]
-    known = sum(one.ratio is not None for one in past) >= FEWEST_PAST
+    known = sum(one.ratio is not None for one in past) >= MIN_PAST
     rng = np.random.default_rng(seed)
+    latest = past[-MAX_PAST:]
     if known:
-        runs = _runs_drawn(fitting, past, rng, draws)
-        to_come = _to_come(past, rng, draws, min(MOST_TO_COME, 20 + 2 * count))
+        times = _RunTimes(past)
+        runs = _runs_drawn(fitting, times, rng, draws)
+        to_come = _to_come(latest, times, rng, draws, min(MAX_TO_COME, 20 + 2 * count))
     else:
         runs = np.array([[max(job.requested, job.done) for job in fitting]])
         to_come = [_nothing_comes()]
-    columns = _columns([*fitting, *(one.job for one in past)], snapshot.nodes, policy)
+    columns = _columns([*fitting, *(one.job for one in latest)], snapshot.nodes, policy)
     config = SimulationConfig(nodes=max(1, snapshot.nodes), release="at_once")
     submit = np.array([0.0 if job.nodes else NOW for job in fitting])
     found: list[tuple[Numbers, Numbers]] = []
-    for row, (which, later, times) in zip(runs if count else (), to_come, strict=False):
-        if len(found) >= FEWEST_DRAWS and perf_counter() - began > seconds:
+    for row, (which, later, submitted) in zip(runs if count else (), to_come, strict=False):
+        if len(found) >= MIN_DRAWS and perf_counter() - began > seconds:
             break
         workload = _workload(
             columns, np.concatenate((np.arange(count), count + which)),
-            np.concatenate((row, later)), np.concatenate((submit, times)),
+            np.concatenate((row, later)), np.concatenate((submit, submitted)),
         )  # fmt: skip
         result = simulate(workload, policy, config)
         found.append((result.start[:count] - NOW, result.end[:count] - NOW))
@@ -253,13 +312,12 @@ def _summed(
     if not found:
         return QueueFuture(starts, {}, 0.0, 0.0, 0.0, 0, seconds)
     begun, ended = (np.maximum(np.array(one), 0.0) for one in zip(*found, strict=True))
-    begin = np.quantile(begun, LEVELS, axis=0).T.tolist()
-    end = np.quantile(ended, LEVELS, axis=0).T.tolist()
+    begin, end = _intervals(begun), _intervals(ended)
     waits = np.array([not job.nodes for job in jobs])
-    starts |= {job.number: tuple(begin[k]) for k, job in enumerate(jobs) if not job.nodes}
+    starts |= {job.number: begin[k] for k, job in enumerate(jobs) if not job.nodes}
     return QueueFuture(
         starts,
-        {job.number: tuple(end[k]) for k, job in enumerate(jobs) if job.nodes},
+        {job.number: end[k] for k, job in enumerate(jobs)},
         float(begun[:, waits].mean()) if waits.any() else 0.0,
         float(ended.mean()),
         float(ended.max(axis=1).mean()),
@@ -268,29 +326,71 @@ def _summed(
     )
 
 
+def _intervals(drawn: Numbers) -> list[Interval]:
+    """Return the interval of each column and its likeliest time, the median of the most draws near each other.
+
+    Runs of a program often take one of a few times, and the median of all draws may lie between these.
+    """
+    ordered = np.sort(drawn, axis=0)
+    first, last = np.quantile(ordered, LEVELS, axis=0)
+    found = []
+    for k, column in enumerate(ordered.T):
+        near = np.maximum(column + 2.0 * NEAR_SECONDS, column * (1.0 + NEAR) / (1.0 - NEAR))
+        ends = np.searchsorted(column, near, side="right")
+        most = int(np.argmax(ends - np.arange(len(column))))
+        middle = float(np.median(column[most : ends[most]]))
+        found.append((min(float(first[k]), middle), middle, max(float(last[k]), middle)))
+    return found
+
+
 # ------------------------------------------------------------------------------- run times
-def _ratios(past: Sequence[PastJob]) -> tuple[Numbers, Mapping[str, Numbers]]:
-    """Return the parts of their estimates that runs took, sorted: of all, and of those alike that are enough."""
-    every: list[float] = []
-    alike: dict[str, list[float]] = {}
-    for one in past:
-        if one.ratio is not None:
-            every.append(one.ratio)
-            alike.setdefault(one.job.alike, []).append(one.ratio)
-    enough = {name: np.sort(found) for name, found in alike.items() if len(found) >= FEWEST_ALIKE}
-    return np.sort(every), enough
+class _RunTimes:
+    """The parts of their estimates that the latest runs took, sorted: of runs more and more unlike a job."""
+
+    def __init__(self, past: Sequence[PastJob]) -> None:
+        over = [(one.ended or 0.0, k) for k, one in enumerate(past) if one.ratio is not None]
+        found: dict[tuple[Any, ...], list[float]] = {}
+        every = []
+        for _, k in sorted(over):
+            ratio = past[k].ratio or 0.0
+            every.append(ratio)
+            for key in _keys(past[k].job):
+                found.setdefault(key, []).append(ratio)
+        self.every = np.sort(every)
+        self._alike = [
+            {
+                key: np.sort(ratios[-most:])
+                for key, ratios in found.items()
+                if len(ratios) >= fewest
+            }
+            for fewest, most in ALIKE
+        ]
+
+    def of(self, job: QueuedJob) -> Iterator[Numbers]:
+        """Yield the ratios to draw a job's from, the most similar runs first."""
+        for key, alike in zip(_keys(job), self._alike, strict=True):
+            if key in alike:
+                yield alike[key]
+        yield self.every
+
+
+def _keys(job: QueuedJob) -> tuple[tuple[Any, ...], ...]:
+    """Return the keys of runs alike, one for each row of `ALIKE`."""
+    return (job.alike, job.requested, job.maximum), (job.alike, job.requested), (job.alike,)
 
 
 def _runs_drawn(
-    jobs: Sequence[QueuedJob], past: Sequence[PastJob], rng: np.random.Generator, draws: int
+    jobs: Sequence[QueuedJob], times: _RunTimes, rng: np.random.Generator, draws: int
 ) -> Numbers:
     """Return run times on `maximum` nodes, seconds, a row a draw: longer than what is done already."""
-    every, alike = _ratios(past)
     columns = []
     for job in jobs:
-        for ratios in (alike.get(job.alike, every), every):
+        if job.measured:
+            columns.append(np.full(draws, job.requested))
+            continue
+        for ratios in times.of(job):
             shorter = int(np.searchsorted(ratios, job.done / job.requested, side="right"))
-            if len(ratios) - shorter >= FEWEST_LONGER:
+            if len(ratios) - shorter >= MIN_LONGER:
                 columns.append(job.requested * ratios[rng.integers(shorter, len(ratios), draws)])
                 break
         else:  # longer than nearly all before it: as long again in half of the draws, ten times at most
@@ -303,12 +403,15 @@ Coming = tuple[NDArray[np.intp], Numbers, Numbers]
 
 
 def _to_come(
-    past: Sequence[PastJob], rng: np.random.Generator, draws: int, count: int
+    past: Sequence[PastJob],
+    times: _RunTimes,
+    rng: np.random.Generator,
+    draws: int,
+    count: int,
 ) -> list[Coming]:
     """Return for each draw as many jobs that will come, drawn from those that came with the gaps between them."""
-    every, _ = _ratios(past)
     took = np.array([
-        one.job.requested * (rng.choice(every) if one.ratio is None else one.ratio) for one in past
+        one.job.requested * (rng.choice(times.every) if one.ratio is None else one.ratio) for one in past
     ])  # fmt: skip
     came = np.array([one.submitted for one in past])
     gaps = np.maximum(np.diff(came, prepend=came[:1]), 0.0)
@@ -385,7 +488,7 @@ def starts_now(snapshot: QueueSnapshot, policy: SchedulingPolicy, changed: Queue
             nodes = frozenset(range(taken, taken + job.nodes))
             runs.append((_as_job(job, job.nodes, left, policy), 0.0, nodes))
             taken += job.nodes
-    ledger.adopt(runs)
+    ledger.add_running(runs)
     for job in snapshot.jobs:
         if not job.nodes:
             now = changed if job.number == changed.number else job

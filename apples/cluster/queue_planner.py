@@ -1,7 +1,7 @@
-"""The process that foretells a queue's future for a live scheduler, which itself loads no arrays and never waits.
+"""The process that predicts a queue for a live scheduler, which itself loads no arrays and never waits.
 
-``python -m apples.cluster.queue_planner NAME [OPTION=VALUE ..]`` answers each line of JSON that comes on stdin
-with one on stdout, until stdin ends. `apples.cluster.planner` is the other side.
+``python -m apples.cluster.queue_planner NAME [OPTION=VALUE ..] DESCRIPTOR`` answers each JSON document that comes
+on a connection with another. `apples.cluster.planner` is the other side.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, BinaryIO
+from multiprocessing.connection import Connection
+from typing import Any
 
 from apples.cluster.queue_future import (
     QueueForecaster,
@@ -19,13 +20,13 @@ from apples.cluster.queue_future import (
     simulate_queue,
     smallest_changes,
 )
-from apples.cluster.queue_snapshot import QueuedJob, QueueSnapshot
+from apples.cluster.queue_snapshot import NOT_SUBMITTED, QueuedJob, QueueSnapshot
 from apples.errors import UsageError, failure_of
-from apples.scheduling.driver import name_of
 from apples.scheduling.loading import load_policy
+from apples.scheduling.passes import name_of
 
 Document = dict[str, Any]
-MOST_NODES = 100_000
+MAX_NODES = 100_000
 DRAWS = 40
 """Of a what-if: the same for both futures, so that fewer do."""
 SHARES = "sd"
@@ -39,12 +40,15 @@ class QueuePlanner:
         self._forecaster = QueueForecaster(self.policy)
 
     def answer(self, question: Mapping[str, Any]) -> Document:
-        """Return what becomes of a queue; `ask` of the question says which of the three is wanted."""
+        """Return what becomes of a queue; `ask` of the question says which of the four is wanted."""
         snapshot = QueueSnapshot.parse(question["snapshot"])
         seconds = float(question["seconds"])
         if question["ask"] == "what_if":
             return self._what_if(snapshot, question["changes"], seconds)
         found = self._forecaster.future(snapshot, seconds=seconds)
+        if question["ask"] == "submission":
+            start, finish = found.starts[NOT_SUBMITTED], found.ends.get(NOT_SUBMITTED)
+            return {"draws": found.draws, "start": start, "finish": finish}
         document = _document(found)
         if question["ask"] == "changes":
             number = int(question["job"])
@@ -95,13 +99,13 @@ def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSn
         )
     nodes = there - less
     held = sum(one.nodes for one in snapshot.jobs)
-    if not held <= nodes <= MOST_NODES:
+    if not held <= nodes <= MAX_NODES:
         raise UsageError(
-            f"{nodes} hosts in service: must be from {held}, which jobs have, to {MOST_NODES}",
+            f"{nodes} hosts in service: must be from {held}, which jobs have, to {MAX_NODES}",
             code="value-range",
             field="hosts",
             value=nodes,
-            bound=held if nodes < held else MOST_NODES,
+            bound=held if nodes < held else MAX_NODES,
         )
     waiting = {one.number: one for one in snapshot.jobs if not one.nodes}
     for job, least in (changes.get("minimum") or {}).items():
@@ -149,24 +153,26 @@ def _document(found: QueueFuture) -> Document:
     }
 
 
-def serve(source: BinaryIO, sink: BinaryIO, planner: QueuePlanner) -> None:
-    """Answer until there are no more questions."""
-    for question in map(json.loads, source):
+def serve(connection: Connection, planner: QueuePlanner) -> None:
+    """Answer questions until the other end is closed."""
+    while True:
+        try:
+            question = json.loads(connection.recv_bytes())
+        except EOFError:
+            return
         try:
             answer = planner.answer(question)
-        except Exception as error:  # noqa: BLE001 - told to who asks, and the next is answered
+        except Exception as error:  # noqa: BLE001 - the client gets it, and the next question is answered
             answer = {"failure": failure_of(error).document()}
-        line = json.dumps({"question": question["question"], **answer}, allow_nan=False)
-        sink.write(line.encode() + b"\n")
-        sink.flush()
+        connection.send_bytes(json.dumps(answer, allow_nan=False).encode())
 
 
 def main() -> None:
-    """Be the process."""
-    sink = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a user's policy prints is no answer
-    options = dict(word.split("=", 1) for word in sys.argv[2:])
-    serve(sys.stdin.buffer, sink, QueuePlanner(sys.argv[1], options))
+    """Run the process."""
+    os.dup2(2, 1)  # a user's policy may print
+    policy, *words, descriptor = sys.argv[1:]
+    options = dict(word.split("=", 1) for word in words)
+    serve(Connection(int(descriptor)), QueuePlanner(policy, options))
 
 
 if __name__ == "__main__":

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any
 
-from apples.cluster.live_job import LiveJob, LiveJobState
+from apples.cluster.documents import EstimateSource
+from apples.cluster.live_job import JobSubmission, LiveJob, LiveJobState
 from apples.cluster.scheduler import LiveScheduler
+from apples.errors import LaunchError, UsageError
 from apples.scheduling.jobs import JobKind
 
-MOST_QUEUED = 2000
-"""Jobs that wait, beyond which the others are not looked at."""
-MOST_PAST = 1000
+MAX_QUEUED = 2000
+"""Waiting jobs of a snapshot, the first of the queue; it has no others."""
+MAX_PAST = 1000
 HOST_FAILED = 4
+NOT_SUBMITTED = 0
+"""Number of a job in a snapshot that is predicted before it is submitted; jobs count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class QueuedJob:
         Seconds of its run time on `maximum` nodes that are over.
     alike
         By which the runs are found that were like it: its user and name.
+    measured
+        Whether `requested` is of its measured progress: then the run is known to end so, and is not drawn.
     """
 
     number: int
@@ -42,6 +48,7 @@ class QueuedJob:
     done: float = 0.0
     user: str = ""
     alike: str = ""
+    measured: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,8 @@ class QueueSnapshot:
     jobs
         Those that run, then those that wait in the order of the queue.
     past
-        The last jobs that came, the oldest first; those that run or wait are among them.
+        The last jobs that came, and the last that are over, in the order in which they came; those that run or
+        wait are among them. Behind a long queue no job that came lately is over.
     time
         When it was so, seconds of the scheduler's clock.
     """
@@ -122,13 +130,72 @@ def snapshot_of(scheduler: LiveScheduler) -> QueueSnapshot:
     for job in state.jobs.values():
         nodes = sum(state.owner(host) == job.number and host not in out for host in job.holds)
         if nodes:
-            jobs.append(_queued(job, now, nodes))
-    ledger = scheduler.ledger
-    waiting = [state.jobs[number] for number in ledger.running if state.jobs[number].waits]
-    waiting += [state.jobs[one.id] for one in islice(ledger.queue, MOST_QUEUED)]
+            jobs.append(_with_end(scheduler, job, _queued(job, now, nodes)))
+    waiting = [state.jobs[number] for number in islice(scheduler.eligible, MAX_QUEUED)]
     jobs += [_queued(job, now, 0) for job in waiting]
     in_service = sum(host not in out for host in state.hosts)
     return QueueSnapshot(in_service, tuple(jobs), _past(scheduler), now)
+
+
+def as_if_submitted(
+    scheduler: LiveScheduler, snapshot: QueueSnapshot, submission: JobSubmission
+) -> tuple[QueueSnapshot, EstimateSource]:
+    """Return a queue with a job of this submission as its last, and the source of its run time.
+
+    Its number is `NOT_SUBMITTED`. If the submission has no estimate, use that of the user's last job with the same
+    name and hosts.
+
+    Raises
+    ------
+    UsageError
+        No such job exists. Permanent.
+    LaunchError
+        More than `MAX_QUEUED` jobs wait before it. Transient.
+    """
+    if (waiting := len(scheduler.eligible)) > MAX_QUEUED:
+        raise LaunchError(
+            f"no prediction behind {waiting} waiting jobs: the limit is {MAX_QUEUED}; try again when fewer wait",
+            code="prediction-unavailable", value=waiting, bound=MAX_QUEUED,
+        )  # fmt: skip
+    source: EstimateSource = "user"
+    if submission.modelled:
+        alike = [
+            job for job in scheduler.state.jobs.values()
+            if _likeness(job.submission) == _likeness(submission) and not job.unestimated
+            and (job.estimate or not job.submission.modelled)
+        ]  # fmt: skip
+        if not alike:
+            raise UsageError(
+                f"no estimate of the run time: no job {submission.name} of up to {submission.maximum} hosts was "
+                "submitted before; add --seconds",
+                code="estimate-missing", name=submission.name, value=submission.maximum,
+            )  # fmt: skip
+        last = max(alike, key=lambda job: job.number)
+        source = "model" if last.estimate else "user"
+        submission = replace(submission, requested=last.requested, modelled=False)
+    job = _queued(LiveJob(NOT_SUBMITTED, submission, scheduler.now), scheduler.now, 0)
+    return replace(snapshot, jobs=(*snapshot.jobs, job)), source
+
+
+def _likeness(submission: JobSubmission) -> tuple[str, str, int]:
+    return submission.user, submission.name, submission.maximum
+
+
+def _with_end(scheduler: LiveScheduler, job: LiveJob, queued: QueuedJob) -> QueuedJob:
+    """Return a running job with the end that its measured progress gives, if it is known."""
+    end = expected_end(scheduler, job)
+    if end is None:
+        return queued
+    left = max(0.0, end - scheduler.now) * queued.nodes / queued.maximum
+    return replace(queued, requested=queued.done + left, measured=True)
+
+
+def expected_end(scheduler: LiveScheduler, job: LiveJob) -> float | None:
+    """Return the end of a running job by its measured progress, in seconds of the scheduler's clock, or None."""
+    said, pace = scheduler.progress.get(job.number), scheduler.paces.get(job.number)
+    if said is not None and said.verifying_until is not None and job.state is LiveJobState.RUNNING:
+        return said.verifying_until - scheduler.state.wall
+    return None if pace is None or job.state is LiveJobState.ENDING else pace.end
 
 
 def _queued(job: LiveJob, now: float, nodes: int) -> QueuedJob:
@@ -164,7 +231,9 @@ def _seconds_of(job: LiveJob, now: float) -> float:
 def _past(scheduler: LiveScheduler) -> tuple[PastJob, ...]:
     jobs, now = scheduler.state.jobs, scheduler.now
     found = []
-    for number in sorted(jobs)[-MOST_PAST:]:
+    ended = sorted((job.ended, number) for number, job in jobs.items() if job.ended is not None)
+    last = {*sorted(jobs)[-MAX_PAST:], *(number for _, number in ended[-MAX_PAST:])}
+    for number in sorted(last):
         job = jobs[number]
         over = job.state is LiveJobState.FINISHED or (
             job.state is LiveJobState.FAILED and job.exit_code not in {None, HOST_FAILED}

@@ -16,14 +16,17 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from apples.cluster.answers import reason_of
+from apples.cluster.history import Requests
 from apples.cluster.host_preference import HostPreference
 from apples.cluster.inputs import BEGUN, HEAR, REPORTS, REQUIRED
 from apples.cluster.live_job import LiveJob, submission_of
 from apples.cluster.log import SchedulerLog, folded
 from apples.cluster.orders import AttemptPhase, JobReport, Report
 from apples.cluster.progress import JobPace
-from apples.cluster.scheduler import LiveScheduler, Patience
+from apples.cluster.scheduler import LiveScheduler
 from apples.cluster.state import Record, SchedulerState
+from apples.cluster.timeouts import QueueLimits, Timeouts
 from apples.errors import ApplesError, UsageError
 from apples.scheduling.policy import NodeLoad, SchedulingPolicy
 
@@ -34,6 +37,25 @@ _READERS: Final = {verb: TypeAdapter[Report](kind) for verb, kind in REPORTS.ite
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision that a replay made, with the state in which it was made.
+
+    Attributes
+    ----------
+    record
+        Of the log.
+    reason
+        Why the decision was made.
+    runner_up
+        The alternative that was not taken, and why not; empty: there was none.
+    """
+
+    record: Record
+    reason: str
+    runner_up: str
+
+
+@dataclass(frozen=True, slots=True)
 class Replay:
     """The records of a log, and those of a scheduler that was told the same.
 
@@ -41,10 +63,17 @@ class Replay:
     ----------
     logged, made
         Without what they were told, and without the ids of requests.
+    explained
+        The decisions that were made, in their order.
+    wall, since
+        The world's time at second 0 of the scheduler's clock, and the second of the scheduler's start.
     """
 
     logged: Sequence[Record]
     made: Sequence[Record]
+    explained: Sequence[Decision] = ()
+    wall: float = 0.0
+    since: float = 0.0
 
     @property
     def decisions(self) -> int:
@@ -88,7 +117,7 @@ def replayed(
         since. Permanent.
     """
     begun = max((k for k, one in enumerate(records) if one.get("do") == BEGUN), default=None)
-    if begun is None:
+    if begun is None or "timeouts" not in records[begun]:
         raise UsageError(
             "this log cannot be replayed: it was written by an older version, or written anew since the scheduler "
             "was started",
@@ -98,11 +127,12 @@ def replayed(
     memory = _Memory(folded(records[:begun])[0])
     folders = iter([str(one["is"]["folder"]) for one in rest if one["do"] == "start"])
     state = memory.state
-    patience = Patience(**{name: float(each) for name, each in start["patience"].items()})
+    timeouts = Timeouts(**{name: float(each) for name, each in start["timeouts"].items()})
     lost = dict.fromkeys(start["lost"], "it does not answer")
     fresh = _ReplayedScheduler(
-        memory, policy, state.hosts, state.time, state.wall, lambda: next(folders, ""), patience, lost, prefer,
+        memory, policy, state.hosts, state.time, state.wall, lambda: next(folders, ""), timeouts, lost, prefer,
         nodes, bool(start["shared"]), start["name"], start["most_hosts"], start["cpus"],
+        QueueLimits(**{name: int(each) for name, each in start.get("limits", {}).items()}),
     )  # fmt: skip
     submissions = {one["job"]: one["submission"] for one in rest if "submission" in one}
     memory.records.clear()
@@ -110,11 +140,15 @@ def replayed(
         for at, verb, *words in record.get("inputs", ()):
             with suppress(ApplesError):  # it has parted
                 if verb == "submit":
-                    fresh.submit(at, submission_of(submissions[words[0]]))
+                    submission = submission_of(submissions[words[0]])
+                    past = dict.fromkeys(submission.after, "finished")  # it was accepted
+                    fresh.submit(at, submission, past=past)
                 else:
                     fresh.take_in(at, verb, *words)
         fresh.turn()
-    return Replay([*_bare(rest)], [*_bare(memory.records)])
+    return Replay(
+        [*_bare(rest)], [*_bare(memory.records)], fresh.explained, state.wall, state.time
+    )
 
 
 def report_of(verb: str, words: Sequence[Any]) -> Report:
@@ -126,7 +160,10 @@ def report_of(verb: str, words: Sequence[Any]) -> Report:
 
 def _bare(records: Sequence[Record]) -> Iterator[Record]:
     for record in records:
-        if record["do"] != HEAR:
+        if record["do"] not in {
+            HEAR,
+            "forget",
+        }:  # the time of its `forget` is that of a tick, which is no input
             yield {key: each for key, each in record.items() if key not in {"inputs", "answer"}}
 
 
@@ -146,8 +183,11 @@ class _Memory(SchedulerLog):
     def rewrite(self, state: SchedulerState, *more: Record) -> None:
         pass
 
-    def archive(self, jobs: Sequence[LiveJob]) -> None:
+    def archive(self, jobs: Sequence[LiveJob], name: str, wall: float, requests: Requests) -> None:
         pass
+
+    def import_history(self, name: str, wall: float) -> list[str]:  # noqa: ARG002 - as the real one
+        return []
 
     @property
     def whole(self) -> bool:
@@ -156,6 +196,12 @@ class _Memory(SchedulerLog):
 
 class _ReplayedScheduler(LiveScheduler):
     """A scheduler that is told what the inputs of a log say, and nothing else."""
+
+    def __init__(self, *words: Any) -> None:
+        self.explained: list[Decision] = []
+        self._queue: list[int] = []
+        self._free = 0
+        super().__init__(*words)
 
     def take_in(self, clock: float, verb: str, *words: Any) -> None:
         """Be told what one input says."""
@@ -167,38 +213,76 @@ class _ReplayedScheduler(LiveScheduler):
             with self._input(clock, verb):
                 getattr(self, f"_take_in_{verb}")(*words)
 
+    def _pass(self) -> None:
+        """Ask the policy once, and explain what it decides by what it does not decide."""
+        ledger = self.ledger
+        self._queue, self._free = [job.id for job in ledger.queue], ledger.free
+        count = len(self.explained)
+        super()._pass()
+        waiting = next((job for job in self._queue if self.state.jobs[job].waits), None)
+        if waiting is not None:
+            why = reason_of(self, self.state.jobs[waiting])
+            for at in range(count, len(self.explained)):
+                decision = self.explained[at]
+                if not decision.runner_up:
+                    runner_up = f"{self.name}.{waiting} waits: {why}"
+                    self.explained[at] = replace(decision, runner_up=runner_up)
+
+    def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
+        before = self.state.jobs.get(job.number)
+        changed = super()._change(job, do, **values)
+        if do in DECISIONS:
+            record = {"do": do, "at": self.now, "job": job.number, "is": changed.document()}
+            self.explained.append(Decision(record, *self._explained(do, before, changed)))
+        return changed
+
+    def _explained(self, do: str, before: LiveJob | None, job: LiveJob) -> tuple[str, str]:
+        """Return reason and runner-up of a decision; no runner-up: the pass adds the job that goes on waiting."""
+        if do != "start":
+            stays = ", ".join(() if before is None else before.hosts)
+            return job.reason, f"stay on {stays}" if stays else ""
+        place = self._queue.index(job.number) + 1 if job.number in self._queue else 0
+        order = "first in the queue" if place == 1 else f"number {place} in the queue"
+        free = f"{self._free} of {len(self.state.hosts)} hosts free"
+        first = self._queue[0] if place > 1 else None
+        ahead = "" if first is None or not self.state.jobs[first].waits else (
+            f"; started ahead of {self.name}.{first}"
+        )  # fmt: skip
+        return f"{order}, {free}{ahead}" if place else free, ""
+
     def _take_in_look(self) -> None:
-        self._look()
+        self._check_timeouts()
 
     def _take_in_pass(self) -> None:
         self._pass()
 
     def _take_in_pace(self, number: int, end: float | None) -> None:
         self.paces[number] = JobPace(self.job(number).hosts, self.now, 0, self.now, end)
-        self._expect_again(number)
+        self._request_pass()
 
     def _take_in_speeds(self, number: int, speeds: Mapping[str, Any], anchor: str) -> None:
         measured = {host: float(speed) for host, speed in speeds.items()}
-        self.progress[number] = JobReport(
-            number, self.job(number).attempt, AttemptPhase.RUNNING, speeds=measured, anchor=anchor
-        )  # fmt: skip
+        self.progress[number] = replace(self._progress(number), speeds=measured, anchor=anchor)
 
-    def _take_in_messages(self, number: int, messages: Sequence[tuple[int, int, Any]]) -> None:
-        if number in self.ledger.running:
-            found = tuple((one, other, float(sent)) for one, other, sent in messages)
-            self.ledger.note_messages(number, found)
+    def _take_in_messages(self, number: int, messages: Sequence[tuple[str, str, Any]]) -> None:
+        sent = tuple((source, target, float(size)) for source, target, size in messages)
+        self.progress[number] = replace(self._progress(number), messages=sent)
+
+    def _progress(self, number: int) -> JobReport:
+        """Return the last report of a job; the inputs of a log lack reports that changed no record."""
+        attempt = self.job(number).attempt
+        return self.progress.get(number) or JobReport(number, attempt, AttemptPhase.RUNNING)
 
     def _take_in_load(self, host: str, load: Sequence[Any]) -> None:
         self.loads[host] = _LOADS.validate_python(load)
 
     def _hear_running(self, job: LiveJob, report: JobReport) -> None:
-        """Keep the speeds that it was told, which a report in an input does not have."""
+        """Keep the job's speeds and messages, which are inputs of their own and not in a report's."""
         if (said := self.progress.get(job.number)) is not None:
-            report = replace(report, speeds=said.speeds, anchor=said.anchor)
+            report = replace(
+                report, speeds=said.speeds, anchor=said.anchor, messages=said.messages
+            )
         super()._hear_running(job, report)
 
     def _note_pace(self, job: LiveJob, report: JobReport) -> None:
-        """Do nothing: it is told."""
-
-    def _note_messages(self, job: LiveJob, report: JobReport) -> None:
         """Do nothing: it is told."""

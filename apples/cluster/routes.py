@@ -7,34 +7,40 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import pathlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 import hat
 from apples.applications.folder import DocumentFolder
-from apples.cluster.pages import served
 from apples.cluster.pages.clusters import Cluster, Clusters
-from apples.cluster.pages.queue import ClusterQuery
-from apples.cluster.pages.what_if import Supposition
+from apples.cluster.pages.queue import ClusterQuery, cluster_address, is_waiting, job_parts
+from apples.cluster.pages.what_if import Supposition, starts
 from apples.cluster.submission import JobRequest
+from apples.cluster.text import why_text
 from apples.errors import ApplesError, UsageError, failure_of
+from apples.io.sockets import socket_name
 from apples.jobs.pages import plan as planning
 from apples.jobs.scheduler_client import SOCKET, missing
 from apples.jobs.text.job import iteration_text
 from apples.scheduling.policies import POLICIES
-from apples.ui.web.answers import STATUSES
+from apples.ui.web.answers import STATUSES, form_value
+from apples.ui.web.event_log import read_events
 from apples.ui.web.gate import Session
 from apples.ui.web.site import HostName, PageNumber, Since, Site
 from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
+from apples.weather.pages.host_series import series_of
 from apples.weather.pages.hosts import HostWeather
+
+if TYPE_CHECKING:
+    from apples.cluster.documents import WaitingDocument
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
 """Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""
@@ -42,13 +48,13 @@ LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
 ClusterName = Annotated[str, Path(max_length=255)]
 JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
 
-MOST_HOSTS: Final = 10**6
+MAX_HOSTS: Final = 10**6
 AWAY_LOOKS: Final = 10
 """After this number of unanswered questions, the page updates how long the scheduler has been away."""
 SILENT_SECONDS: Final = 30.0
 """A scheduler says something every ten."""
-MOST_LINE: Final = 64 << 20
-MOST_SEEN: Final = 20_000
+MAX_LINE: Final = 64 << 20
+MAX_SEEN: Final = 20_000
 
 
 def add(app: FastAPI, site: Site) -> None:
@@ -75,9 +81,10 @@ def _add_clusters(app: FastAPI, site: Site, clusters: Clusters) -> None:
     def schedulers(request: Request) -> Response:
         found = clusters.all()
         if len(found) == 1:
-            return RedirectResponse(served.cluster_address(found[0].name), 303)
-        rows = [_answer_of(each) for each in found]
-        return HTMLResponse(served.clusters_page(site.frame(request, "Cluster"), rows))
+            return RedirectResponse(cluster_address(found[0].name), 303)
+        with ThreadPoolExecutor(max(1, len(found))) as pool:  # each may wait for its time limit
+            rows = [*pool.map(_answer_of, found)]
+        return HTMLResponse(site.page(request, "Cluster", "clusters.html.j2", {"rows": rows}))
 
     @app.get("/cluster/{name}", response_class=HTMLResponse)
     def cluster(
@@ -87,10 +94,9 @@ def _add_clusters(app: FastAPI, site: Site, clusters: Clusters) -> None:
         waiting_page: PageNumber = 1,
         hosts_page: PageNumber = 1,
     ) -> str:
-        address = cluster_events(name)
-        events = f"{address}?since={site.streams.last(address)}"
         parts = clusters.one(name).parts(ClusterQuery(words, waiting_page, hosts_page))
-        return served.cluster_page(site.frame(request, "Cluster"), name, parts, events)
+        model = {**parts, "base": cluster_address(name), "stream": stream_address(site, name)}
+        return site.page(request, "Cluster", "cluster.html.j2", model)
 
     @app.get("/cluster/{name}/events")
     async def events(request: Request, name: ClusterName, since: Since = "") -> Response:
@@ -130,13 +136,23 @@ def _add_what_if(app: FastAPI, site: Site, clusters: Clusters) -> None:
             found = one.ask("POST", "/v1/whatif", asked.body())
         except ApplesError as error:
             refusal = failure_of(error).line
-        frame = site.frame(request, "Cluster")
-        return served.what_if_page(frame, name, LIVE_POLICIES, document, asked, found, refusal)
+        model = {
+            "base": cluster_address(name), "name": name, "policies": LIVE_POLICIES, "document": document,
+            "waiting": [*filter(is_waiting, document["jobs"])], "asked": asked, "found": found,
+            "refusal": refusal, "starts": starts(found, document["time"]) if found else [],
+        }  # fmt: skip
+        return site.page(request, "Cluster", "cluster_what_if.html.j2", model)
 
 
 def cluster_events(name: str) -> str:
     """Return the address of what changes in a scheduler's queue."""
-    return f"{served.cluster_address(name)}/events"
+    return f"{cluster_address(name)}/events"
+
+
+def stream_address(site: Site, name: str) -> str:
+    """Return the address of the changes from now on."""
+    address = cluster_events(name)
+    return f"{address}?since={site.streams.last(address)}"
 
 
 def cluster_job_answer(
@@ -144,13 +160,15 @@ def cluster_job_answer(
 ) -> Response:
     """Return the page of a scheduler's job as it is just now."""
     one = clusters.one(name)
-    shown, why = one.ask("GET", f"/v1/jobs/{number}"), one.ask("GET", f"/v1/jobs/{number}/why")
-    address = cluster_events(name)
-    page = served.cluster_job_page(
-        site.frame(request, "Cluster"), name, shown, why, time.time(),
-        f"{address}?since={site.streams.last(address)}",
-    )  # fmt: skip
-    return HTMLResponse(page, status)
+    shown, why = (
+        one.read(f"/v1/jobs/{number}"),
+        cast("WaitingDocument", one.read(f"/v1/jobs/{number}/why")),
+    )
+    model = {
+        **job_parts(shown, time.time()), "why": why_text(why), "base": cluster_address(name),
+        "stream": stream_address(site, name),
+    }  # fmt: skip
+    return HTMLResponse(site.page(request, "Cluster", "cluster_job.html.j2", model), status)
 
 
 def cluster_host_answer(
@@ -159,10 +177,9 @@ def cluster_host_answer(
     """Return the page of a scheduler's host as it is just now."""
     one = clusters.one(name)
     shown, known = one.host(host)
-    page = served.cluster_host_page(
-        site.frame(request, "Cluster"), name, shown, known, one.series_of(host)
-    )
-    return HTMLResponse(page, status)
+    series = series_of(one.series_of(host))
+    model = {"base": cluster_address(name), "host": shown, "known": known, "series": series}
+    return HTMLResponse(site.page(request, "Cluster", "cluster_host.html.j2", model), status)
 
 
 def _add_cluster_verbs(app: FastAPI, site: Site, clusters: Clusters) -> None:
@@ -190,8 +207,7 @@ def _add_cluster_verbs(app: FastAPI, site: Site, clusters: Clusters) -> None:
 
     @app.post("/cluster/{name}/jobs/{number}/resize")
     def resize(request: Request, name: ClusterName, number: JobNumber) -> Response:
-        words = request.state.form.get("hosts", [""])[-1]
-        body = {"hosts": words.replace(",", " ").split()}
+        body = {"hosts": form_value(request, "hosts").replace(",", " ").split()}
         return told(
             request, f"job {number} is ordered to {', '.join(body['hosts'])}",
             lambda: clusters.one(name).ask("POST", f"/v1/jobs/{number}/resize", body),
@@ -222,7 +238,7 @@ def _add_submission(app: FastAPI, folder: DocumentFolder, clusters: Clusters) ->
         answer = one.ask("POST", "/v1/jobs", submission(folder, wanted, hosts))
         request.state.session.said = "good", f"{answer['job']} is submitted"
         number = answer["job"].rpartition(".")[2]
-        return RedirectResponse(f"{served.cluster_address(one.name)}/jobs/{number}", 303)
+        return RedirectResponse(f"{cluster_address(one.name)}/jobs/{number}", 303)
 
 
 def submission(folder: DocumentFolder, wanted: Mapping[str, str], hosts: tuple[str, str]) -> Any:
@@ -251,10 +267,10 @@ def submission(folder: DocumentFolder, wanted: Mapping[str, str], hosts: tuple[s
 def _count(option: str, text: str) -> int | None:
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MOST_HOSTS):
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_HOSTS):
         raise UsageError(
-            f"{option} {hat.printable(text)}: must be a whole number from 1 to {MOST_HOSTS}",
-            code="value-range", option=option, value=text, bound=[1, MOST_HOSTS],
+            f"{option} {hat.printable(text)}: must be a whole number from 1 to {MAX_HOSTS}",
+            code="value-range", option=option, value=text, bound=[1, MAX_HOSTS],
         )  # fmt: skip
     return int(text)
 
@@ -304,35 +320,25 @@ class QueueStream(LiveStream):
             if self._seen.get(name) == rest:
                 self.text(name, iteration_text(job))
                 return
-            if len(self._seen) >= MOST_SEEN:
+            if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             self._seen[name] = rest
         self.change()
 
     async def _said(self, last: str) -> AsyncIterator[tuple[str, str, str]]:
         """Yield identifier, kind and data of the events after one."""
-        place = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # by its descriptor: the path may be longer than a socket's may be
+        with socket_name(self._directory / SOCKET) as name:
             async with asyncio.timeout(SILENT_SECONDS):
-                reader, writer = await asyncio.open_unix_connection(
-                    f"/proc/self/fd/{place}/{SOCKET}", limit=MOST_LINE
-                )
-        finally:
-            os.close(place)
+                reader, writer = await asyncio.open_unix_connection(name, limit=MAX_LINE)
         try:
             resumed = f"Last-Event-ID: {last}\r\n" if last else ""
-            writer.write(f"GET /v1/events HTTP/1.1\r\nHost: scheduler\r\n{resumed}\r\n".encode())
-            found: dict[str, str] = {}
+            writer.write(f"GET /v1/events HTTP/1.0\r\nHost: scheduler\r\n{resumed}\r\n".encode())
             async with asyncio.timeout(SILENT_SECONDS) as limit:
                 if b" 200 " not in await reader.readline():
                     raise ConnectionRefusedError
-                while line := await reader.readline():
+                async for event in read_events(reader):
                     limit.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS)
-                    key, _, value = line.decode().rstrip("\r\n").partition(": ")
-                    if value:
-                        found[key] = value
-                    elif "event" in found:
-                        yield found["id"], found["event"], found["data"]
-                        found = {}
+                    if event:
+                        yield event["id"], event["event"], event["data"]
         finally:
             writer.close()

@@ -1,9 +1,10 @@
 """The live scheduler as a machine: events go in, records and orders come out; no clock, socket or process.
 
-It runs the same `Driver`, ledger and policies as the simulator. What is different is what makes a thing true: the
-state changes by records alone, records are on the disk before an order or an answer leaves (`turn`), a resize is
-made when the job has said so, and a host is free when whoever runs jobs has said that nothing of the job is there.
-After a restart every job is asked where it is before anything new is decided.
+Its state (`state`) changes by records alone, and records are on the disk before an order or an answer leaves
+(`turn`). A pass derives a ledger from the state (`pass_ledger`) and runs the same `Driver` and policies as the
+simulator; decisions become records. A resize is made when the job has reported it, and a host is free when its
+executor has reported that nothing of the job is there. After a restart every job is asked where it is before
+anything new is decided.
 """
 
 from __future__ import annotations
@@ -11,19 +12,31 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from math import inf
 from types import MappingProxyType
 from typing import Any
 
+from apples.cluster.admission import (
+    check_host,
+    check_predecessors,
+    check_resizable,
+    check_room,
+    check_sharing,
+    check_width,
+    job_of,
+    not_recorded,
+)
+from apples.cluster.host_choice import HostChooser
+from apples.cluster.host_leases import MOVABLE, HostLeases
 from apples.cluster.host_preference import HostPreference
-from apples.cluster.inputs import BEGUN, MOST_INPUTS, InputLog, report_input, with_inputs, written
+from apples.cluster.inputs import BEGUN, MAX_INPUTS, InputLog, report_input, with_inputs, written
 from apples.cluster.live_job import (
     CHANGING,
-    MOST_RESTARTS,
+    MAX_RESTARTS,
     OVER,
     JobSubmission,
     LiveJob,
@@ -31,140 +44,53 @@ from apples.cluster.live_job import (
     submission_document,
 )
 from apples.cluster.log import SchedulerLog
+from apples.cluster.order_sender import OrderSender
 from apples.cluster.orders import (
     LAST,
-    AskOrder,
     AttemptPhase,
     EndOrder,
     EstimateOrder,
     HostAnswer,
+    HostLease,
     HostLeft,
     HostLoad,
-    HostTerm,
     JobReport,
+    JobRunnerAnswer,
     Order,
     Report,
-    ResizeOrder,
     RunTimeEstimate,
-    SelectedHosts,
-    SelectOrder,
-    ShepherdAnswer,
-    StartOrder,
 )
+from apples.cluster.pass_ledger import Messages, Reported, ledger_of
 from apples.cluster.progress import JobPace
-from apples.cluster.selections import HostSelections, HostWish
 from apples.cluster.state import (
     LOST_SUBMISSION,
+    PROMISES_PER_RECORD,
     Quarantine,
     Record,
     SchedulerState,
     digest_of,
     quarantine_document,
-    unknown_job,
 )
-from apples.errors import LaunchError, UsageError
+from apples.cluster.timeouts import QueueLimits, Timeouts
+from apples.errors import LaunchError, failure_of
 from apples.io.journal import JournalError
-from apples.scheduling.driver import Driver, SchedulerBackend, name_of
-from apples.scheduling.guard import PolicyFailure, guard_of
+from apples.scheduling.driver import FALLBACK, Driver, SchedulerBackend
+from apples.scheduling.guard import GuardedPolicy
 from apples.scheduling.instants import instant
-from apples.scheduling.jobs import Job, JobKind
+from apples.scheduling.jobs import Job, JobKind, Wait
 from apples.scheduling.ledger import ClusterLedger, Refused
+from apples.scheduling.passes import PolicyFailedError, PolicyFailure, name_of
 from apples.scheduling.policy import NodeLoad, RunningJob, SchedulingPolicy
-from apples.scheduling.proposals import Change
 
-RESIZED = (Change.GROW, Change.SHRINK, Change.MIGRATE)
-"""What counts as made only when the job has said so."""
 SHOWN_ALARMS = 100
-MOST_REFUSALS, MOST_DOUBLED = 3, 5
+MOVED_AT_ONCE, ARCHIVE_SECONDS = 100, 60.0
+"""Ended jobs that move to the history together, and the interval of a retry if it cannot be written."""
+MAX_REFUSALS, MAX_DOUBLED = 3, 5
 """Changes in a row that a job may refuse until it rests, and how often its rest is doubled."""
-NOTED_TERM = 2.0
-"""By how many seconds the end of a term has changed that is looked at."""
-MOVABLE = (JobKind.MALLEABLE, JobKind.EVOLVING)
-"""Kinds of jobs that can leave a host while they run."""
-SHARES = 0.05
-"""To so much the shares of hosts are told: a question about hosts is not another one for less."""
 NOTED_LOAD = 0.05
 """By how much a load has changed that is looked at."""
 HOST_FAILED = LaunchError.exit_code
 """The exit code of a run whose hosts failed it, not its program."""
-
-
-class CrowdedError(LaunchError):
-    """There are too many of something. Transient."""
-
-    code = "too-many-requests"
-
-
-@dataclass(frozen=True, slots=True)
-class QueueLimits:
-    """Limits of a scheduler's queue, in jobs.
-
-    Attributes
-    ----------
-    waiting
-        Waiting jobs of all users.
-    waiting_of_one
-        Waiting jobs of one user, so that one user cannot keep out the others.
-    reserved
-        Of `waiting`, the places that only the operator has.
-    ended
-        Jobs that are over and stay in the state; older ones are in the history only.
-    """
-
-    waiting: int = 10_000
-    waiting_of_one: int = 1000
-    reserved: int = 1000
-    ended: int = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long a live scheduler waits for what, in seconds.
-
-    Attributes
-    ----------
-    gather
-        From an event to the pass that it makes: what comes meanwhile is in the same pass.
-    apart
-        At least, between two passes.
-    settle, answer
-        As `Driver.settle_seconds` and `ClusterLedger.answer_seconds`.
-    heard
-        After a start of the scheduler, until jobs that have not said where they are do not hold up the others.
-    again
-        Until an order that was not answered is given again.
-    ask
-        Between two questions to a job that runs.
-    start
-        For an attempt to run, or to say why not.
-    leave
-        For hosts to be left by what is over; then they are quarantined.
-    look
-        Between two looks at all that.
-    estimate
-        Until it is asked again how long a job is going to run.
-    select
-        For an application's model to say which hosts a job would rather have.
-    rest
-        For a job that has refused three changes in a row, until it is asked again; twice as long each time after.
-    vacate
-        Before the end of a host's term: it gets no job then, and jobs that can be moved leave it.
-    """
-
-    gather: float = 0.01
-    apart: float = 0.05
-    settle: float = 10.0
-    answer: float = 30.0
-    heard: float = 10.0
-    again: float = 5.0
-    ask: float = 30.0
-    start: float = 400.0
-    leave: float = 10.0
-    look: float = 0.5
-    estimate: float = 60.0
-    select: float = 3.0
-    rest: float = 10.0
-    vacate: float = 60.0
 
 
 class LiveScheduler(SchedulerBackend):
@@ -191,12 +117,14 @@ class LiveScheduler(SchedulerBackend):
     shared
         Whether each user's jobs are run by a process of that user, and wait until it is there.
     most_hosts
-        As many hosts as there may ever be, where others join (`HostTerm`): a job that needs more than there are
+        As many hosts as there may ever be, where others join (`HostLease`): a job that needs more than there are
         waits for them. None: there are those of the list.
     cpus
         CPUs of each host, which the policy lets two jobs share; 0: a host has one job.
     limits
         Limits of the queue.
+    started_with
+        Policy, options and host list, for a replay of the log.
 
     Attributes
     ----------
@@ -212,8 +140,6 @@ class LiveScheduler(SchedulerBackend):
         Job -> the last report of it while it ran.
     paces
         Job -> how fast it is where it is, and when it will end; not recorded, for jobs say it again.
-    selections
-        What is asked of the models of jobs about their hosts; not recorded: it is asked again.
     lost
         Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
         jobs says it again.
@@ -221,9 +147,10 @@ class LiveScheduler(SchedulerBackend):
         What is known of hosts that are monitored, by name; others are hosts of the same speed.
     loads
         Host -> what others want of it, as was said last; not recorded either.
-    terms
-        Host -> when it can be used no longer, and what ends then; -inf: it was said to be over. Not recorded: it
-        is said again.
+    leases
+        Until when hosts can be used. Not recorded: it is reported again.
+    waits
+        Job -> why it waits, as the policy gave it in its last pass.
     passes
         How often the policy was asked.
     changes
@@ -232,12 +159,18 @@ class LiveScheduler(SchedulerBackend):
         Jobs that records have changed, and jobs that said how far they are, since whoever looks emptied it.
     alarmed
         How many alarms there were since it was started.
+    moves
+        How often ended jobs have moved to the history since it was started.
 
     Raises
     ------
     JournalError
         Its start cannot be recorded.
     """
+
+    _failed_kinds: frozenset[str] = frozenset()
+    _archive_at = -inf
+    _archive_failure = ""
 
     def __init__(
         self,
@@ -247,7 +180,7 @@ class LiveScheduler(SchedulerBackend):
         clock: float,
         wall: float,
         token: Callable[[], str],
-        patience: Patience = Patience(),
+        timeouts: Timeouts | None = None,
         lost: Mapping[str, str] | None = None,
         prefer: HostPreference | None = None,
         nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
@@ -255,20 +188,21 @@ class LiveScheduler(SchedulerBackend):
         name: str = "local",
         most_hosts: int | None = None,
         cpus: int = 0,
-        limits: QueueLimits = QueueLimits(),
+        limits: QueueLimits | None = None,
+        started_with: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        self.log, self.limits = log, limits
+        self.log, self.limits, self._started_with = log, limits or QueueLimits(), started_with
+        self.timeouts = timeouts = timeouts or Timeouts()
         self.cpus = cpus
         self.name = name
         self.policy = policy
-        self.patience = patience
         self.state, self.problems = log.recover()
         self.now = max(
             self.state.time, instant(wall - self.state.wall) if self.state.incarnation else 0.0
         )
         self.trouble = ""
         self._on_disk: SchedulerState | None = None
-        self.alarms: deque[tuple[float, str]] = deque(maxlen=SHOWN_ALARMS)
+        self.alarms = deque[tuple[float, str]](maxlen=SHOWN_ALARMS)
         self.progress: dict[int, JobReport] = {}
         self.paces: dict[int, JobPace] = {}
         self.lost = dict(lost or {})
@@ -276,12 +210,14 @@ class LiveScheduler(SchedulerBackend):
         self._most_hosts = most_hosts
         self.nodes = nodes
         self.loads: dict[str, NodeLoad] = {}
-        self.terms: dict[str, tuple[float, str]] = {}
-        self._ending: set[str] = set()
-        self._deferred: set[int] = set()  # what is free to them goes before they end
-        self._staying: set[int] = set()  # what cannot leave hosts that end was said of them
+        self._chooser = None if prefer is None else HostChooser(prefer, self.loads)
+        self.leases = HostLeases(timeouts.vacate)
+        self._staying: set[int] = set()  # jobs of which an alarm told that they cannot leave hosts
+        self.waits: dict[int, Wait] = {}
+        self._promised: dict[int, float] = {}
         self._served: set[str] | None = set() if shared else None
-        self.passes = self.changes = self.alarmed = self._effects = 0
+        self.passes = self.changes = self.alarmed = self._effects = self.moves = 0
+        self._failures: set[str] = set()
         self._inputs = InputLog()
         self.touched: set[int] = set()
         self.moved: set[int] = set()
@@ -289,39 +225,42 @@ class LiveScheduler(SchedulerBackend):
         self._token = token
         self._records: list[Record] = []
         self._ended: deque[int] = deque()
-        self._just_over: list[int] = []
+        self._newly_ended: list[int] = []
         self._followers: dict[int, set[int]] = {}
         self._active: set[int] = set()
-        self._unheard: set[int] = set()
-        self._unestimated: dict[int, float] = {}  # when each was asked about last
-        self._orders: list[Order] = []
+        self._waiting: dict[int, Job] = {}  # as a policy sees them, in the order of their numbers
+        self._conditional: set[int] = (
+            set()
+        )  # waiting jobs that come after others, or whose model is asked
+        self._changing: set[int] = set()  # jobs that are being resized
+        self._unconfirmed: set[int] = set()  # jobs that have not reported since the restart
+        self._unestimated: dict[int, float] = {}  # when the model of each was asked last
+        self._sender = OrderSender(cpus)
         self._wakes: list[float] = []
         self._dirty: float | None = self.now
-        self._rebuild = self._tangled = (
-            False  # tangled: jobs share hosts otherwise than the ledger can show
-        )
-        self._looked, self._retry, self._passed = self.now, self.now, -inf
+        self._checked, self._retry, self._passed = self.now, self.now, -inf
         self._since: dict[int, float] = {}
-        self._sent: dict[int, float] = {}
-        self._sent_quarantined: dict[str, float] = {}
-        self._verdicts: dict[int, tuple[int, bool]] = {}
-        self._proposed: dict[int, int] = {}
         self._refused: dict[int, tuple[int, float]] = {}
-        self._held_back: set[int] = set()
-        self.selections = HostSelections(patience.select)
+        self._last_pass: ClusterLedger | None = None
         self._open(hosts, wall)
-        self.rebuild_ledger()
 
     def _open(self, hosts: Sequence[str], wall: float) -> None:
         """Record this start, and ask every job that is somewhere where it is."""
         state = self.state
         known, held = set(hosts), [*state.holders, *state.quarantined]
         gone = [host for host in dict.fromkeys(held) if host not in known]
+        of_other_policy = [*state.held] if state.policy != name_of(self.policy) else []
         self.lost |= dict.fromkeys(gone, "it is not among the hosts any more")
+        # `wall - now` differs from the last start's by the rounding of `now`: times shown would change by it.
+        same_epoch = state.incarnation and self.now == instant(wall - state.wall)
         self._record(
-            "open", incarnation=state.incarnation + 1, wall=wall - self.now, hosts=[*hosts, *gone],
-            drained=sorted(state.drained & {*hosts, *gone}),
+            "open", incarnation=state.incarnation + 1,
+            wall=state.wall if same_epoch else wall - self.now, hosts=[*hosts, *gone],
+            drained=sorted(state.drained & {*hosts, *gone}), policy=name_of(self.policy),
+            half_life=self.policy.usage_half_life, cpus=self.cpus,
         )  # fmt: skip
+        self._release(of_other_policy)
+        self._sender.incarnation = state.incarnation
         for job in list(state.jobs.values()):
             if job.waits and job.submission.name == LOST_SUBMISSION:
                 self._change(job.end(LiveJobState.FAILED, LOST_SUBMISSION, self.now, True), "lost")
@@ -329,29 +268,47 @@ class LiveScheduler(SchedulerBackend):
                 self._follow(job)
         for number in [*self._followers]:
             if number not in state.jobs or state.jobs[number].is_over:
-                self._just_over.append(number)
-        self._see_to_followers()
-        self._active = {
-            job.number for job in state.jobs.values() if not (job.is_over or job.waits)
-        }
-        self._unheard = set(self._active)
-        self._unestimated = {job.number: -inf for job in state.jobs.values() if job.unestimated}
-        self._heard_until = instant(self.now + self.patience.heard)
+                self._newly_ended.append(number)
+        self._check_followers()
+        for job in state.jobs.values():
+            self._sort_in(job)
+        self._unconfirmed = set(self._active)
+        self._recovered_at = instant(self.now + self.timeouts.recovery_grace)
         for number in self._active:
             self._since[number] = self.now
-            self._send(state.jobs[number], ask=True)
+            self._sender.send(state.jobs[number], self.now, ask=True)
+        for time in state.promises.values():
+            self.wake_at(time)
+        self.problems += self.log.import_history(self.name, state.wall)
         self.log.rewrite(state, {
             "do": BEGUN, "name": self.name, "lost": sorted(self.lost), "shared": self._served is not None,
-            "most_hosts": self._most_hosts, "cpus": self.cpus, "patience": written(asdict(self.patience)),
+            "most_hosts": self._most_hosts, "cpus": self.cpus, "timeouts": written(asdict(self.timeouts)),
+            "limits": asdict(self.limits),
+            "with": dict(self._started_with),
         })  # fmt: skip
         self._records = []
         self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
 
+    def _release(self, held: Iterable[int]) -> None:
+        """Put jobs back into the queue that an earlier policy took out of it: this one never saw them."""
+        for number in sorted(held):
+            self._change(replace(self.state.jobs[number], held=""), "release")
+
     # ------------------------------------------------------------------- what clients ask for
     def submit(
-        self, clock: float, submission: JobSubmission, request: str = "", operator: bool = True
+        self,
+        clock: float,
+        submission: JobSubmission,
+        request: str = "",
+        operator: bool = True,
+        past: Mapping[int, str] = MappingProxyType({}),
     ) -> int:
         """Put a job into the queue; return its number, the same for the same request.
+
+        Parameters
+        ----------
+        past
+            Final states of the jobs in the history after which it is to come.
 
         Raises
         ------
@@ -361,57 +318,47 @@ class LiveScheduler(SchedulerBackend):
             The queue is full, or nothing can be recorded. Transient.
         """
         with self._input(clock, "submit", self.state.last + 1):
-            return self._submit(submission, request, operator)
+            return self._submit(submission, request, operator, past)
 
-    def _submit(self, submission: JobSubmission, request: str, operator: bool) -> int:
+    def _submit(
+        self,
+        submission: JobSubmission,
+        request: str,
+        operator: bool,
+        past: Mapping[int, str],
+    ) -> int:
         digest = digest_of(submission) if request else ""
         known = self.state.answered(request, digest) if request else None
         if known is not None:
             return known
         self._check_recording()
-        self._check_room(submission.user, operator)
-        most = len(self.state.hosts) if self._most_hosts is None else self._most_hosts
-        if submission.maximum > most:
-            at_most = "" if self._most_hosts is None else "never more than "
-            raise UsageError(
-                f"it wants up to {submission.maximum} hosts: there are {at_most}{most}",
-                code="too-many-hosts", value=submission.maximum, bound=most,
-            )  # fmt: skip
-        if self.cpus and submission.kind is JobKind.MALLEABLE and "units" in submission.work:
-            raise UsageError(
-                f"{name_of(self.policy)} has malleable jobs share hosts, and a master with its workers cannot: "
-                "--kind evolving or rigid",
-                code="policy-unsuitable", policy=name_of(self.policy), field="kind",
-            )  # fmt: skip
-        self._check_after(submission.after)
+        self.check_submission(submission, operator, past)
         job = LiveJob(self.state.last + 1, submission, self.now)
         answer = {"answer": [request, digest, job.number, self.now]} if request else {}
         document = submission_document(submission)
         self._change(job, "submit", submission=document, submitted=self.now, **answer)
         self._follow(job)
-        if job.unestimated:
-            self._unestimated[job.number] = -inf
-            self._ask_estimates()
-        self._defer(job)
-        if not self.is_kept_back(job):
-            self.driver.submit(job.as_job(self.cpus))
+        self._ask_model(job.number)
         return job.number
+
+    def check_submission(
+        self,
+        submission: JobSubmission,
+        operator: bool = True,
+        past: Mapping[int, str] = MappingProxyType({}),
+    ) -> None:
+        """Raise as `submit` if the scheduler would reject this job; change nothing."""
+        check_room(self.state, self.limits, submission, operator)
+        most = len(self.state.hosts) if self._most_hosts is None else self._most_hosts
+        check_width(submission, most, joins=self._most_hosts is not None)
+        if self.cpus:
+            check_sharing(submission, name_of(self.policy))
+        check_predecessors(self.state, past, self.name, submission.after)
 
     def _check_recording(self) -> None:
         """Reject an input while the log cannot be written: it would be lost if the scheduler ended."""
         if self.trouble:
             raise not_recorded(self.trouble)
-
-    def _check_room(self, user: str, operator: bool) -> None:
-        """Refuse a job where too many wait; the operator has places that no other takes."""
-        most = self.limits.waiting - (0 if operator else self.limits.reserved)
-        if self.state.waiting >= most:
-            raise CrowdedError(f"{most} jobs wait already", code="queue-full", bound=most)
-        most = self.limits.waiting_of_one
-        if not operator and self.state.waiting_of[user] >= most:
-            raise CrowdedError(
-                f"{most} jobs of {user} wait already", code="queue-full", bound=most, user=user,
-            )  # fmt: skip
 
     def comes_after(self, job: LiveJob) -> list[int]:
         """Return the jobs that have to be finished before a job waits for hosts, and are not over."""
@@ -422,10 +369,26 @@ class LiveScheduler(SchedulerBackend):
         """Whether somebody is there who runs a user's jobs."""
         return self._served is None or user in self._served
 
-    def is_kept_back(self, job: LiveJob) -> bool:
-        """Whether a job that waits does not wait for hosts yet: no policy sees it."""
-        kept = bool(self.comes_after(job)) or not self.is_served(job.submission.user)
-        return kept or job.number in self._deferred or bool(self.lacks_hosts(job))
+    def is_ineligible(self, job: LiveJob) -> bool:
+        """Whether a job that waits is not shown to the policy: it does not wait for hosts alone."""
+        return (
+            job.number in self._conditional
+            and (bool(self.comes_after(job)) or self.awaits_model(job))
+        ) or bool(
+            not self.is_served(job.submission.user)
+            or self.lacks_hosts(job)
+            or self.leases.is_too_short(job, len(self.state.hosts), self.now)
+        )
+
+    def awaits_model(self, job: LiveJob) -> bool:
+        """Whether a job waits, for a limited time, for its model to choose its hosts."""
+        return (
+            self.now < job.submitted + self.timeouts.model
+            and job.number in self._unestimated
+            and not job.attempt
+            and self._chooser is not None
+            and self._chooser.asks(job, self.state.hosts)
+        )
 
     def lacks_hosts(self, job: LiveJob) -> str:
         """Return why a job waits that needs more hosts than there are, where others join; empty: it does not."""
@@ -439,70 +402,23 @@ class LiveScheduler(SchedulerBackend):
         many, are = "s" * (needs > 1), "is" if there == 1 else "are"
         return f"needs {needs} host{many}, and there {are} {there or 'none'}: it waits for more to join"
 
-    def outstays(self, job: LiveJob) -> str:
-        """Return why a job waits for which the hosts do not stay long enough; empty: that is not why."""
-        if job.number not in self._deferred or not self.terms:
-            return ""
-        needs, lasting = self._needs_lasting(job)
-        free = "too few of the free hosts" if lasting >= needs else f"{lasting} of {needs} hosts"
-        end, source = min(self.terms.values())
-        return (
-            f"{free} stay for the {job.requested:g} s that it is estimated to run, and it cannot be moved: "
-            f"{source} ends in {max(0.0, end - self.now):.0f} s"
-        )
+    def exceeds_host_leases(self, job: LiveJob) -> str:
+        """Return why a job waits for which hosts are not leased long enough; empty: that is not why."""
+        return self.leases.wait_reason(job, len(self.state.hosts), self.now)
 
-    def _needs_lasting(self, job: LiveJob) -> tuple[int, int]:
-        """Return the fewest hosts that a job can be started on, and how many would stay until its end."""
-        one = job.submission
-        needs = one.maximum if one.kind is JobKind.RIGID else one.minimum
-        return needs, sum(self._lasts(host, job) for host in self.state.hosts)
-
-    def _defer(self, job: LiveJob) -> None:
-        """Have no policy look at a job that no hosts stay long enough for."""
-        if self.terms and job.submission.kind not in MOVABLE:
-            needs, lasting = self._needs_lasting(job)
-            if lasting < needs:
-                self._deferred.add(job.number)
-
-    def said_of_term(self, host: str) -> str:
+    def lease_reason(self, host: str) -> str:
         """Return what ends and takes a host along that gets no job any more for that; empty: it gets jobs."""
-        if host not in self._ending:
-            return ""
-        end, source = self.terms[host]
-        return (
-            f"{source} ends in {end - self.now:.0f} s" if end > self.now else f"{source} is over"
-        )
-
-    def _lasts(self, host: str, job: LiveJob) -> bool:
-        """Whether a host can be used until a job would end that is started now."""
-        return self.now + job.requested <= self.terms.get(host, (inf, ""))[0]
-
-    def _check_after(self, after: Sequence[int]) -> None:
-        """Refuse a job that is to come after one that is not there, or is over and not finished."""
-        old: dict[int, LiveJob] = {}
-        if any(
-            0 < number <= self.state.last and number not in self.state.jobs for number in after
-        ):
-            old = {one.number: one for one in self.log.history()}
-        for number in after:
-            one = self.state.jobs.get(number) or old.get(number)
-            if one is None:
-                raise unknown_job(f"{self.name}.{number}", "after ")
-            if one.is_over and one.state is not LiveJobState.FINISHED:
-                raise UsageError(
-                    f"after {self.name}.{number}: it is {one.state.value}, and never finishes",
-                    code="dependency-failed", job=f"{self.name}.{number}", state=one.state.value,
-                )  # fmt: skip
+        return self.leases.ending_reason(host, self.now)
 
     def _follow(self, job: LiveJob) -> None:
         for number in job.submission.after:
             self._followers.setdefault(number, set()).add(job.number)
 
-    def _see_to_followers(self) -> None:
-        while self._just_over:
-            self._go_on_after(self._just_over.pop())
+    def _check_followers(self) -> None:
+        while self._newly_ended:
+            self._release_followers(self._newly_ended.pop())
 
-    def _go_on_after(self, number: int) -> None:
+    def _release_followers(self, number: int) -> None:
         """Let the jobs wait for hosts that were to come after one that is over, or cancel them where it failed."""
         over = self.state.jobs.get(number)
         for follower in sorted(self._followers.pop(number, ())):
@@ -513,34 +429,50 @@ class LiveScheduler(SchedulerBackend):
                 reason = f"{self.name}.{number}, after which it was to come, is {over.state.value}"
                 self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
             elif not self.comes_after(job):
-                self._rebuild = True
+                self._sort_in(job)
+                self._request_pass()
 
-    def cancel(self, clock: float, number: int, reason: str = "") -> None:
+    def cancel(self, clock: float, number: int, reason: str = "", operator: bool = False) -> None:
         """End a job, wherever it is; one that is over stays as it is.
+
+        Without its user's job runner a job that runs cannot be ended. If the operator cancels it once more, it is
+        over for the scheduler, and its hosts are quarantined until the job runner reports that it left them.
 
         Raises
         ------
         UsageError
             There is none of this number.
         """
-        with self._input(clock, "cancel", number, reason):
-            self._cancel(self.job(number), reason)
+        with self._input(clock, "cancel", number, reason, operator):
+            self._cancel(self.job(number), reason, operator)
 
-    def _cancel(self, job: LiveJob, reason: str) -> None:
-        number = job.number
-        if job.is_over or job.outcome is LiveJobState.CANCELLED:
+    def _cancel(self, job: LiveJob, reason: str, operator: bool) -> None:
+        if job.is_over:
+            return
+        if job.outcome is LiveJobState.CANCELLED:
+            if operator and self.lacks_runner(job):
+                self._abandon(job)
             return
         if job.waits:
-            held = self.is_kept_back(job)
             self._change(job.end(LiveJobState.CANCELLED, reason, self.now, True), "cancel")
-            if number in self.ledger.running:
-                self.driver.end(number)
-            elif not held:
-                self.driver.withdraw(number)
         elif job.state is LiveJobState.ENDING:
             self._change(replace(job, outcome=LiveJobState.CANCELLED, reason=reason), "cancel")
         else:
             self._end(job, LiveJobState.CANCELLED, reason)
+
+    def lacks_runner(self, job: LiveJob) -> bool:
+        """Whether a job is to end, and its user's job runner, which alone can end it, is away."""
+        ends = job.state is LiveJobState.ENDING and not job.over
+        return ends and not self.is_served(job.submission.user)
+
+    def _abandon(self, job: LiveJob) -> None:
+        """End a job whose processes cannot be ended now; quarantine its hosts."""
+        reason = job.reason or f"the job runner of {job.submission.user} is away"
+        job = self._change(
+            replace(job.end(DEFAULT_OUTCOME, "", self.now, True), reason=reason), "abandon"
+        )
+        if job.leaving:
+            self._quarantine(job)
 
     def resize(self, clock: float, number: int, hosts: Sequence[str]) -> None:
         """Order a running job to be on these hosts.
@@ -559,44 +491,16 @@ class LiveScheduler(SchedulerBackend):
                 stay = [host for host in job.hosts if host in hosts]
                 come = [host for host in hosts if host not in job.hosts]
                 self._send(self._change(job.resize((*stay, *come)), "resize"))
-                self._rebuild = True
 
     def _check_resize(self, job: LiveJob, hosts: Sequence[str]) -> None:
         self._check_recording()
-        one, name = job.submission, f"{self.name}.{job.number}"
         for host in hosts:
-            self._check_host(host)
-        if one.kind not in MOVABLE:
-            raise UsageError(
-                f"{self.name}.{job.number} is {one.kind.value}: only a malleable or evolving one is resized",
-                code="job-not-resizable", job=name, kind=one.kind.value,
-            )  # fmt: skip
-        if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
-            raise UsageError(
-                f"{self.name}.{job.number} was submitted for {one.minimum} to {one.maximum} hosts, each once",
-                code="value-range", job=name, field="hosts", value=len(hosts), bound=[one.minimum, one.maximum],
-            )  # fmt: skip
-        if self.policy.uses_malleable and len(hosts) != len(job.hosts):
-            raise UsageError(
-                f"{self.name}.{job.number}: how many hosts it has is decided by {name_of(self.policy)}; "
-                f"with as many as it has ({len(job.hosts)}) it can be moved",
-                code="policy-unsuitable", job=name, policy=name_of(self.policy), field="hosts",
-                bound=len(job.hosts),
-            )  # fmt: skip
-        if job.state is not LiveJobState.RUNNING or not job.settled:
-            raise LaunchError(
-                f"{self.name}.{job.number} is {job.state.value}: it is resized when it runs and has settled",
-                code="job-busy", job=name, state=job.state.value,
-            )  # fmt: skip
-        if not self._is_alone(job):
-            raise LaunchError(
-                f"{self.name}.{job.number} shares its hosts: it is moved when it has them to itself",
-                code="job-busy", job=name, hosts=list(job.hosts),
-            )  # fmt: skip
+            check_host(self.state, host)
+        check_resizable(self.state, job, hosts, self.name, self.policy)
         for host in hosts:
             if host not in job.hosts and not self._all_free([host]):
                 shown = self.lost.get(host) or f"is {self.state.host_state(host)}"
-                reason = self.said_of_term(host) or shown
+                reason = self.lease_reason(host) or shown
                 raise LaunchError(
                     f"{host}: {reason}",
                     code="host-lost" if host in self.lost else "host-busy",
@@ -606,18 +510,17 @@ class LiveScheduler(SchedulerBackend):
     def drain(self, clock: float, host: str) -> None:
         """Have a host get no other job."""
         with self._input(clock, "drain", host):
-            self._check_host(host)
+            check_host(self.state, host)
             if host not in self.state.drained:
                 self._record("drain", drained=sorted({*self.state.drained, host}))
-                self.ledger.drain(self._node(host))
 
     def resume(self, clock: float, host: str) -> None:
         """Have a host get jobs again."""
         with self._input(clock, "resume", host):
-            self._check_host(host)
+            check_host(self.state, host)
             if host in self.state.drained:
                 self._record("resume", drained=sorted(self.state.drained - {host}))
-                self._offer(host)
+                self._host_is_free()
 
     def job(self, number: int) -> LiveJob:
         """Return a job.
@@ -628,13 +531,6 @@ class LiveScheduler(SchedulerBackend):
             There is none of this number.
         """
         return job_of(self.state, number, self.name)
-
-    def _check_host(self, host: str) -> None:
-        if host not in self.state.hosts:
-            raise UsageError(
-                f"unknown host '{host}': the list has {', '.join(self.state.hosts)}",
-                code="host-unknown", host=host, known=list(self.state.hosts),
-            )  # fmt: skip
 
     # ------------------------------------------------------------------ what jobs and hosts say
     def report(self, clock: float, report: Report) -> None:
@@ -648,36 +544,48 @@ class LiveScheduler(SchedulerBackend):
                 self._hear_left(report)
             elif isinstance(report, HostAnswer):
                 self._hear_answer(report)
-            elif isinstance(report, ShepherdAnswer):
-                self._hear_shepherd(report)
+            elif isinstance(report, JobRunnerAnswer):
+                self._hear_job_runner(report)
             elif isinstance(report, RunTimeEstimate):
                 self._hear_estimate(report)
-            elif isinstance(report, SelectedHosts):
-                self._hear_selected(report)
-            elif isinstance(report, HostTerm):
-                self._hear_term(report)
+            elif isinstance(report, HostLease):
+                self._hear_lease(report)
             else:
                 self._hear(report)
 
     def _hear(self, report: JobReport) -> None:
         job = self.state.jobs.get(report.job)
         if job is None or report.attempt > job.attempt:
-            if report.phase is not AttemptPhase.ENDED:
-                self._alarm(
-                    f"attempt {report.attempt} of {self.name}.{report.job} is unknown; it is ended"
-                )
-                self._orders.append(
-                    EndOrder(report.job, report.attempt, self.state.incarnation, "", report.hosts)
-                )
+            self._end_unknown(report)
+            return
+        if job.is_over and report.attempt == job.attempt:
+            if report.phase is not AttemptPhase.ENDED:  # its hosts are quarantined
+                self._sender.end_again(job, report.hosts)
             return
         if report.attempt < job.attempt or job.is_over or job.waits:
             return
+        self._hear_attempt(job, report)
+
+    def _end_unknown(self, report: JobReport) -> None:
+        """End an attempt that the log does not have."""
+        if report.phase is AttemptPhase.ENDED:
+            return
+        self._alarm(
+            f"attempt {report.attempt} of {self.name}.{report.job} is unknown; it is ended"
+        )
+        self._sender.add(
+            EndOrder(report.job, report.attempt, self.state.incarnation, "", report.hosts)
+        )
+
+    def _hear_attempt(self, job: LiveJob, report: JobReport) -> None:
         starting = job.state is LiveJobState.STARTING
-        self._effects += starting and job.number in self._unheard  # it may be given up from now on
-        self._unheard.discard(job.number)
+        self._effects += (
+            starting and job.number in self._unconfirmed
+        )  # it may be given up from now on
+        self._unconfirmed.discard(job.number)
         if job.state is LiveJobState.ENDING:
             if report.phase is AttemptPhase.ENDED and not job.over:
-                self._gone(self._change(job.end(OVER_UNKNOWN, "", self.now, True), "over"))
+                self._change(job.end(DEFAULT_OUTCOME, "", self.now, True), "over")
         elif report.phase is AttemptPhase.ABSENT:
             if job.state is LiveJobState.STARTING:
                 self._send(job)
@@ -690,25 +598,17 @@ class LiveScheduler(SchedulerBackend):
         self.progress[job.number] = report
         self.moved.add(job.number)
         self._note_pace(job, report)
-        self._note_messages(job, report)
         if report.asks is not None and report.asks != job.asks:
             job = self._hear_request(job, report.asks)
         if job.state is LiveJobState.STARTING:
             job = self._change(job.run(), "running")
-            if job.number in self._held_back:
-                self._held_back.discard(job.number)
-                self._resize(job.number)
-                return
         if job.state in CHANGING and report.epoch == job.epoch:
             done = not report.refused
-            number = self._proposed.pop(job.number, 0)
-            if number:
-                self._verdicts[job.number] = number, done
             if not done:
                 self._alarm(f"{self.name}.{job.number} was not resized: {report.reason}")
             self._note_verdict(job.number, done)
-            placed_by = self.selections.said.pop(job.number, "") if done else job.placed_by
-            self._answer(self._change(replace(job.settle(done), placed_by=placed_by), "verdict"))
+            placed_by = "" if done else job.placed_by
+            self._change(replace(job.settle(done), placed_by=placed_by), "verdict")
         elif (
             job.state is LiveJobState.RUNNING
             and report.epoch == job.epoch
@@ -716,7 +616,6 @@ class LiveScheduler(SchedulerBackend):
             and set(report.hosts) < set(job.hosts)
         ):
             self._send(self._change(job.lose(report.hosts), "lose"))
-            self._rebuild = True
 
     def _note_pace(self, job: LiveJob, report: JobReport) -> None:
         """Have a job be expected to end as its progress says."""
@@ -727,145 +626,62 @@ class LiveScheduler(SchedulerBackend):
         pace = self.paces[job.number] = before.after(job.hosts, at, last, self.now)
         if pace.end != before.end:
             self._inputs.note(self.now, "pace", job.number, pace.end)
-            self._expect_again(job.number)
+            self._request_pass()
 
-    def _expect_again(self, number: int) -> None:
-        """Have a job be expected to end as its pace says now."""
-        end = self.paces[number].end
-        if end is not None:
-            self._expect(number, end)
-            self._mark()
-
-    def _note_messages(self, job: LiveJob, report: JobReport) -> None:
-        """Let a policy that looks at it see what the hosts that a job has send each other."""
-        if not self._shows_messages or job.number not in self.ledger.running:
-            return
-        hosts = {*job.hosts} if report.messages else set()
-        nodes = {host: node for node, host in enumerate(self.state.hosts) if host in hosts}
-        self.ledger.note_messages(
-            job.number,
-            tuple(
-                (nodes[one], nodes[other], sent)
-                for one, other, sent in report.messages
-                if one in nodes and other in nodes
-            ),
-        )
-
-    def _expect_all(self) -> None:
-        """Have each job be expected to end as was known before the ledger was made anew."""
-        for number, pace in self.paces.items():
-            if pace.end is not None:
-                self._expect(number, pace.end)
-
-    def _expect(self, number: int, end: float) -> None:
-        if number in self.ledger.running:
-            self.ledger.time = self.now
-            self.ledger.expect(number, end)
+    @property
+    def _messages(self) -> dict[int, Messages]:
+        """What the hosts of each job send each other, where the policy may look at it."""
+        if not self._shows_messages:
+            return {}
+        return {number: report.messages for number, report in self.progress.items()}
 
     def _hear_request(self, job: LiveJob, asks: tuple[int, int]) -> LiveJob:
         """Note that a job asks for other hosts; the next pass of the policy looks at it."""
         since = self._since[job.number]
         job = self._change(replace(job, asks=asks), "request")
         self._since[job.number] = since  # whatever else it is to answer
-        running = self.ledger.running.get(job.number)
-        if running is not None and running.job.kind is JobKind.EVOLVING:
-            self.ledger.request(job.number, job.wants or running.nodes)
-        else:
-            self._rebuild = True
         return job
 
-    def _ask_estimates(self) -> None:
-        """Have it said of jobs how long they are going to run, where nobody has said so."""
-        for number, asked in self._unestimated.items():
-            job = self.state.jobs[number]
-            if self.lacks_hosts(job) or not self.is_served(job.submission.user):
-                continue
-            if self.now >= asked + self.patience.estimate:
-                self._unestimated[number] = self.now
-                one, life = job.submission, self.state.incarnation
-                self._orders.append(EstimateOrder(number, life, one.maximum, one.work, one.user))
+    def _ask_models(self) -> None:
+        """Ask the models of jobs how long these are going to run, and on which hosts best."""
+        for number in self._unestimated:
+            self._ask_model(number)
 
-    def _hear_estimate(self, said: RunTimeEstimate) -> None:
-        """Plan by what an application's model says of a job; one that says how far it is knows better."""
-        if self._unestimated.pop(said.job, None) is None:
+    def _ask_model(self, number: int) -> None:
+        """Ask the model of a job, unless it has none, has answered, or was asked a short time ago."""
+        job, asked = self.state.jobs[number], self._unestimated.get(number, inf)
+        if self.now < asked + self.timeouts.estimate_interval:
             return
-        self._undefer()
-        job = self.state.jobs[said.job]
+        if not self.lacks_hosts(job) and self.is_served(job.submission.user):
+            self._unestimated[number] = self.now
+            self._sender.add(self._model_order(job))
+
+    def _model_order(self, job: LiveJob) -> EstimateOrder:
+        if self._chooser is not None and job.waits:
+            return self._chooser.order(job, self.state.incarnation, self.state.hosts)
+        one = job.submission
+        return EstimateOrder(job.number, self.state.incarnation, one.maximum, one.work, one.user)
+
+    def _hear_estimate(self, answer: RunTimeEstimate) -> None:
+        """Plan by the estimate of a job's model; a measured end is better than that."""
+        if self._unestimated.pop(answer.job, None) is None:
+            return
+        self.leases.too_short.discard(answer.job)
+        job = self.state.jobs[answer.job]
         since = self._since.get(job.number)
-        job = self._change(replace(job, estimate=said.seconds or 0.0), "estimate")
+        seconds = (answer.seconds or 0.0) if job.submission.modelled else 0.0
+        choices = job.host_choices if answer.choices is None else answer.choices
+        job = self._change(replace(job, estimate=seconds, host_choices=choices), "estimate")
         if since is not None:
             self._since[job.number] = since  # whatever it is to answer
-        pace = self.paces.get(job.number)
-        if job.waits:
-            self.ledger.estimate(job.number, job.requested)
-        elif job.started is not None and (pace is None or pace.end is None):
-            self._expect(job.number, job.started + job.requested + job.delay)
-        self._mark()
-
-    def _awaits_model(self, number: int, come: Iterable[str]) -> bool:
-        """Whether a decision by which hosts come to a job, or stay with it, waits for what its model says."""
-        held, order = self.selections.ask(
-            number,
-            {*come},
-            self.now,
-            lambda wish, question: self._select_order(number, wish, question),
-        )
-        if order is not None:
-            self._orders.append(order)
-        return held
-
-    def _select_order(self, number: int, wish: HostWish, question: int) -> SelectOrder | None:
-        """Return what asks a job's model which hosts are best for it; None: it has none, or all are alike to it.
-
-        The messages of a job say more of its hosts than its model does.
-        """
-        one = self.state.jobs[number].submission
-        asks = self.prefer is not None and "template" in one.work and not one.messages
-        if not (asks and 0 < wish.count < len(wish.among) and self.is_served(one.user)):
-            return None
-        assert self.prefer is not None  # noqa: S101 - for the type checker
-        shares = dict(wish.shares)
-        if not wish.speeds and self.prefer.under(shares).alike(wish.among):
-            return None
-        return SelectOrder(
-            number, self.state.incarnation, question, wish.among, wish.count, wish.beside, wish.instead,
-            shares, wish.speeds, self.patience.select, one.work, one.user,
-        )  # fmt: skip
-
-    def _hear_selected(self, said: SelectedHosts) -> None:
-        """Have a decision that waited for a model be carried out, or made anew where other hosts are better."""
-        differs = self.selections.hear(said)
-        self._effects += differs is not None
-        if differs is None or said.job not in self.selections.held:
-            return
-        if not differs or self._reseated(said.job, said.hosts):
-            self._go_on(said.job)
-        else:
-            self._rebuild = True
-
-    def _reseated(self, number: int, hosts: Sequence[str]) -> bool:
-        """Have a job that is about to start be on other hosts, if the ledger has these free."""
-        starts = number in self.ledger.running and self.state.jobs[number].waits
-        return starts and self.ledger.reseat(number, frozenset(map(self._node, hosts)))
-
-    def _go_on(self, number: int) -> None:
-        """Carry out a decision that was held."""
-        self.selections.held.discard(number)
-        running = self.ledger.running.get(number)
-        if running is None:
-            return
-        if self.state.jobs[number].waits:
-            self.start_job(running)
-        else:
-            self._resize(number)
 
     def _note_verdict(self, number: int, done: bool) -> None:
         """Leave a job alone for a time that refuses whatever it is told, such as to go where it cannot."""
         refused = 0 if done else self._refused.pop(number, (0, 0.0))[0] + 1
-        if refused >= MOST_REFUSALS:
-            again = self.patience.rest * 2 ** min(refused - MOST_REFUSALS, MOST_DOUBLED)
+        if refused >= MAX_REFUSALS:
+            again = self.timeouts.retry_backoff * 2 ** min(refused - MAX_REFUSALS, MAX_DOUBLED)
             self._refused[number] = refused, self.now + again
-            self._rebuild = True
+            self._request_pass()
         elif refused:
             self._refused[number] = refused, 0.0
         else:
@@ -883,20 +699,21 @@ class LiveScheduler(SchedulerBackend):
         hosts_failed = outcome is LiveJobState.FAILED and report.exit_code == HOST_FAILED
         if hosts_failed and self._lacks_cpus(job):
             outcome = LiveJobState.QUEUED
-        elif hosts_failed and restarts < MOST_RESTARTS:
+        elif hosts_failed and restarts < MAX_RESTARTS:
             outcome, restarts = LiveJobState.QUEUED, restarts + 1
         ended = replace(
             job.end(outcome, report.reason, self.now, True),
             exit_code=report.exit_code, restarts=restarts,
         )  # fmt: skip
-        self._gone(self._change(ended, "end"))
+        self._change(ended, "end")
 
     def _lacks_cpus(self, job: LiveJob) -> str:
         """Return the host that was lost before a job that shares CPUs ran there; empty: none was.
 
         It is the daemon that gives CPUs which does not answer there, so this counts as no failure of the job.
         """
-        if job.state is not LiveJobState.STARTING or not self._shared_cpus(job):
+        asks = self._sender.shared_cpus(job) or bool(job.requirement)
+        if job.state is not LiveJobState.STARTING or not asks:
             return ""
         return next((host for host in job.hosts if host in self.lost), "")
 
@@ -905,16 +722,14 @@ class LiveScheduler(SchedulerBackend):
         if why is not None:
             if (why.job, why.attempt) == (left.job, left.attempt) and left.epoch >= why.epoch:
                 self._record("free", quarantined={left.host: None})
-                self._offer(left.host)
+                self._host_is_free()
             return
         job = self.state.jobs.get(left.job)
         if job is None or left.attempt != job.attempt:
             return
         if left.epoch < job.leaving.get(left.host, LAST + 1):
             return
-        job = self._change(job.leave(left.host), "left")
-        self._gone(job)
-        self._answer(job)
+        self._change(job.leave(left.host), "left")
 
     def _hear_answer(self, answer: HostAnswer) -> None:
         host, reason = answer.host, answer.reason
@@ -923,14 +738,13 @@ class LiveScheduler(SchedulerBackend):
         if not reason:
             self._effects += 1
             del self.lost[host]
-            self._offer(host)
+            self._host_is_free()
         else:
             if host not in self.lost:
                 self._effects += 1
                 self._alarm(f"{host} is lost: {reason}")
-                self.ledger.drain(self._node(host))
             self.lost[host] = reason
-        self._mark()
+        self._request_pass()
 
     def _hear_load(self, load: HostLoad) -> None:
         """Note what others want of a host: what jobs of ours want there is not theirs, also of those just over."""
@@ -945,9 +759,8 @@ class LiveScheduler(SchedulerBackend):
         if before is not None and _alike(before, now):
             return
         self.loads[load.host] = now
-        self.ledger.loads = self._node_loads()
-        if self.ledger.loads:
-            self._mark()
+        if self._node_loads():
+            self._request_pass()
 
     def _node_loads(self) -> tuple[NodeLoad, ...]:
         """Return what a policy is shown that looks at it: nothing until all hosts that answer were measured."""
@@ -958,7 +771,7 @@ class LiveScheduler(SchedulerBackend):
             return ()
         return tuple(self.loads.get(host, NodeLoad(host)) for host in hosts)
 
-    def _hear_shepherd(self, answer: ShepherdAnswer) -> None:
+    def _hear_job_runner(self, answer: JobRunnerAnswer) -> None:
         """Let a user's jobs wait for hosts, or not; ask one who has come where they are."""
         if self._served is None:
             return
@@ -970,42 +783,36 @@ class LiveScheduler(SchedulerBackend):
             for number in self._active:
                 if self.state.jobs[number].submission.user == answer.user:
                     self._since[number] = self.now  # nobody could answer before
-                    self._send(self.state.jobs[number], ask=True)
+                    self._sender.send(self.state.jobs[number], self.now, ask=True)
         else:
             self._served.discard(answer.user)
-        self._rebuild = True
+        self._effects += 1
+        self._request_pass()
 
-    def _hear_term(self, term: HostTerm) -> None:
+    def _hear_lease(self, lease: HostLease) -> None:
         """Take in until when a host may be used; one that is new gets jobs when it has answered."""
-        host, end = term.host, self.now + term.seconds if term.seconds > 0 else -inf
-        if host not in self.state.hosts:
-            if term.seconds <= 0:
+        if lease.host not in self.state.hosts:
+            if lease.seconds <= 0:
                 return
-            self.lost[host] = "it has not answered yet"
-            self._record("join", hosts=[*self.state.hosts, host])
-        before, source = self.terms.get(host, (math.nan, ""))
-        if source == term.source and (before == end or abs(before - end) < NOTED_TERM):
-            return
-        self.terms[host] = end, term.source
-        self._deferred.clear()
-        self._staying.clear()
-        self._ending = self._about_to_end()
-        self.rebuild_ledger()
+            self.lost[lease.host] = "it has not answered yet"
+            self._record("join", hosts=[*self.state.hosts, lease.host])
+            self._last_pass = None  # its nodes have other numbers
+        if self.leases.renew(lease, self.now):
+            self._effects += 1
+            self._staying.clear()
+            self._request_pass()
 
-    def _about_to_end(self) -> set[str]:
-        """Return the hosts that get no job any more, for they cannot be used much longer."""
-        soon = self.now + self.patience.vacate
-        return {host for host, (end, _) in self.terms.items() if end <= soon}
-
-    def _see_to_terms(self) -> None:
-        """Have hosts get no job whose term is about to end, and forget empty ones that are said to be over."""
-        if not self.terms:
+    def _check_leases(self) -> None:
+        """Have hosts get no job whose lease is about to end, and forget empty ones that were taken back."""
+        if not self.leases:
             return
-        soon = self._about_to_end()
-        if soon != self._ending:
-            self._ending, self._rebuild = soon, True
+        soon = self.leases.about_to_end(self.now)
+        if soon != self.leases.ending:
+            self.leases.ending = soon
+            self._effects += 1
+            self._request_pass()
         state = self.state
-        for number in self._active if soon else ():
+        for number in sorted(self._active) if soon else ():
             job = state.jobs[number]
             movable = job.submission.kind in MOVABLE and not self.rests(number)
             if (
@@ -1015,9 +822,11 @@ class LiveScheduler(SchedulerBackend):
                 and soon & {*job.hosts}
             ):
                 self._vacate(job)
+            elif job.settled or job.state is LiveJobState.UNSETTLED:
+                self._end_on_lost_lease(job)
         over = [
             host for host in sorted(soon)
-            if self.terms[host][0] == -inf and host not in state.holders and host not in state.quarantined
+            if self.leases.is_over(host) and host not in state.holders and host not in state.quarantined
         ]  # fmt: skip
         if over:
             left = [host for host in state.hosts if host not in over]
@@ -1025,83 +834,144 @@ class LiveScheduler(SchedulerBackend):
                 self.lost.pop(host, None)
                 self.loads.pop(host, None)
                 self._inputs.forget("load", host)
-                del self.terms[host]
-            self._ending -= set(over)
+            self.leases.forget(over)
             drained = sorted(state.drained - set(over))
             self._record("leave", hosts=left, drained=drained)
-            self.rebuild_ledger()
+            self._last_pass = None  # its nodes have other numbers
 
     def _vacate(self, job: LiveJob) -> None:
         """Order a job off hosts whose term is about to end: to as many others as are free, or with fewer."""
-        stay = [host for host in job.hosts if host not in self._ending]
+        ending = self.leases.ending
+        stay = [host for host in job.hosts if host not in ending]
         others = [host for host in self.state.hosts if self._all_free([host])]
         lacks = len(job.hosts) - len(stay)
         come = others[:lacks] if self.prefer is None else self.prefer.best(others, lacks, stay)
         target = *stay, *come
-        going = next(host for host in job.hosts if host in self._ending)
-        end, source = self.terms[going]
-        reason = f"{source} ends in {max(0.0, end - self.now):.0f} s"
+        going = next(host for host in job.hosts if host in ending)
+        reason = self.leases.vacate_reason(going, self.now)
         if len(target) >= job.submission.minimum:
             self._send(self._change(job.resize(target, reason), "vacate"))
-            self._rebuild = True
-        elif job.number not in self._staying:
+        elif not self._end_on_lost_lease(job) and job.number not in self._staying:
             self._staying.add(job.number)
             few = (
                 f"{len(target)} of the {job.submission.minimum} hosts that it needs would be left"
             )
             self._alarm(f"{self.name}.{job.number} cannot leave {going}: {reason}, and {few}")
 
-    def _offer(self, host: str) -> None:
-        """Have a host get jobs again, unless something else is against it."""
-        state = self.state
-        self._undefer()
-        away = host in self.lost or host in self._ending
-        if not (host in state.drained or host in state.quarantined or away):
-            self.ledger.resume(self._node(host))
-            self._rebuild |= bool(self.cpus)  # its job may share it again
+    def _end_on_lost_lease(self, job: LiveJob) -> bool:
+        """End the attempt of a job that cannot leave a host that was taken back; it waits for hosts again.
 
-    def _undefer(self) -> None:
-        """Let jobs wait for hosts again for which those that were free did not stay long enough."""
-        if self._deferred:
-            self._deferred.clear()
-            self._rebuild = True
+        Return whether it has one. Over ssh its processes may go on there without the host's allocation.
+        """
+        gone = next((host for host in job.hosts if self.leases.is_lost(host, self.now)), "")
+        if gone:
+            reason = f"{gone}: {self.leases.ending_reason(gone, self.now)}"
+            self._end(job, LiveJobState.QUEUED, reason)
+        return bool(gone)
+
+    def _host_is_free(self) -> None:
+        """Have a pass, and show the policy the jobs again that the free hosts were leased too short for."""
+        self.leases.too_short.clear()
+        self._request_pass()
 
     # ---------------------------------------------------------------------------------- time
     def tick(self, clock: float) -> None:
         """Do what is due: passes, questions, and what was waited for in vain."""
         self._at(clock)
-        if self.now >= self._next_look:
+        if self.now >= self._next_check:
             with self._input(clock, "look"):
-                self._look()
+                self._check_timeouts()
         while self._wakes and self._wakes[0] <= self.now:
             heapq.heappop(self._wakes)
-            self._mark()
-        self._settle()
+            self._request_pass()
+        if isinstance(self.policy, GuardedPolicy) and self.policy.has_answered:
+            self._request_pass()
+        self._after_event()
         if self._due() <= self.now:
             with self._input(clock, "pass"):
                 self._pass()
 
     def _pass(self) -> None:
-        """Ask the policy once."""
+        """Ask the policy once, about a ledger that is derived from the state."""
         self._dirty, self._passed = None, self.now
         self.passes += 1
         self._effects += 1
-        self.ledger.loads = self._node_loads()
         self._tell_what_is_seen()
-        self.driver.run_pass()
+        ledger = self._derived()
+        ledger.note_changes(self._last_pass)
+        before, self._last_pass = self._last_pass, ledger
+        driver = Driver(self.policy, ledger, lambda: self.now, self)
+        try:
+            driver.run_pass()
+        except PolicyFailedError as error:  # none of its decisions is carried out
+            self.policy_failed(error.failure)
+            driver = Driver(FALLBACK, ledger, lambda: self.now, self)
+            driver.run_pass()
+        if driver.seen:
+            self.waits = ledger.waits
+        else:  # a guarded policy has still to decide about these events
+            self._last_pass = before
+        self._record_promises()
+
+    def _record_promises(self) -> None:
+        """Record when jobs were promised hosts, as far as it is new."""
+        known, jobs = self.state.promises, self.state.jobs
+        new = [
+            (job, time)
+            for job, time in self._promised.items()
+            if known.get(job) != time and jobs[job].waits
+        ]
+        self._promised = {}
+        dirty = self._dirty
+        for first in range(0, len(new), PROMISES_PER_RECORD):
+            part = new[first : first + PROMISES_PER_RECORD]
+            self._record("promise", promises={str(job): time for job, time in part})
+        self._dirty = dirty  # the policy knows what it has just promised
+
+    @property
+    def ledger(self) -> ClusterLedger:
+        """A ledger as a pass would have it now; a change of it changes nothing else."""
+        return self._derived()
+
+    @property
+    def free_hosts(self) -> int:
+        """How many hosts a job may be put on now."""
+        return sum(self._all_free([host]) for host in self.state.hosts)
+
+    def _derived(self) -> ClusterLedger:
+        """Return a new ledger of the state."""
+        ends = {job: pace.end for job, pace in self.paces.items() if pace.end is not None}
+        resting = [number for number in self._refused if self.rests(number)]
+        away = self.leases.ending.union(self.lost)
+        reported = Reported(self.now, away, ends, resting, self._messages, self._node_loads())
+        choose = None if self._chooser is None else self._chosen
+        return ledger_of(self.state, reported, self._active, self.eligible, self.cpus, choose)
+
+    @property
+    def eligible(self) -> dict[int, Job]:
+        """Return the waiting jobs that a policy may start, in the order of their numbers."""
+        jobs = self.state.jobs
+        for_all = self._served is not None or self._most_hosts is not None or bool(self.leases)
+        asked = self._waiting if for_all else self._conditional
+        hidden = {number for number in asked if self.is_ineligible(jobs[number])}
+        if not for_all:  # each condition is met once and stays met
+            self._conditional &= hidden
+        if not hidden:
+            return dict(self._waiting)
+        return {number: job for number, job in self._waiting.items() if number not in hidden}
 
     def _tell_what_is_seen(self) -> None:
         """Have the inputs tell what a policy that looks at it sees, where they have not yet."""
         if "loads" in self.policy.looks_at:
             self._tell_loads(self.state.hosts)
         if self._shows_messages:
-            for number, running in self.ledger.running.items():
-                self._inputs.tell(self.now, "messages", number, running.messages)
+            for number, sent in self._messages.items():
+                self._inputs.tell(self.now, "messages", number, sent)
 
     @property
     def _shows_messages(self) -> bool:
         """Whether the policy may look at messages: what a user's own code looks at is not known."""
-        return "loads" in self.policy.looks_at or guard_of(self.policy) is not None
+        return "loads" in self.policy.looks_at or isinstance(self.policy, GuardedPolicy)
 
     def _tell_loads(self, hosts: Iterable[str]) -> None:
         for host in hosts:
@@ -1131,20 +1001,22 @@ class LiveScheduler(SchedulerBackend):
     def next_time(self) -> float:
         """Return how many seconds from now `tick` has something to do at the latest."""
         wake = self._wakes[0] if self._wakes else inf
-        return max(0.0, min(self._due(), wake, self._next_look) - self.now)
+        return max(0.0, min(self._due(), wake, self._next_check) - self.now)
 
     @property
-    def _next_look(self) -> float:
-        return instant(self._looked + self.patience.look)
+    def _next_check(self) -> float:
+        return instant(self._checked + self.timeouts.check_interval)
 
     def _due(self) -> float:
         """Return when the next pass is to be, if nothing else happens."""
         if self._dirty is None or self.trouble:
             return inf
+        settle = self.timeouts.settle
         return max(
-            instant(self._dirty + self.patience.gather),
-            instant(self._passed + self.patience.apart),
-            self._heard_until if self._unheard else -inf,
+            instant(self._dirty + self.timeouts.batch_window),
+            instant(self._passed + self.timeouts.min_pass_interval),
+            self._recovered_at if self._unconfirmed else -inf,
+            max((instant(self._since[job] + settle) for job in self._changing), default=-inf),
         )
 
     def turn(self) -> list[Order]:
@@ -1152,31 +1024,54 @@ class LiveScheduler(SchedulerBackend):
 
         Nothing that was decided before may be said to anybody before this returns without `trouble`.
         """
-        if self._records or len(self._inputs) > MOST_INPUTS or not self.log.whole:
+        if self._records or len(self._inputs) > MAX_INPUTS or not self.log.whole:
             inputs = self._inputs.take()
             if self.trouble and self.now < self._retry:
-                self._records, self._orders = [], []
+                self._drop()
                 return []
             try:
-                if len(self._ended) > 2 * self.limits.ended:
-                    self._forget()
                 self.log.commit(with_inputs(self._records, inputs), self.state)
+                if self._moved_to_history():
+                    self.log.commit(self._records[-1:], self.state)
             except JournalError as error:
-                # The state is right, and is written as a whole once the disk works; orders are given again then.
-                self.trouble, self._retry = str(error), self.now + self.patience.look
-                self._records, self._orders = [], []
+                self.trouble, self._retry = str(error), self.now + self.timeouts.check_interval
+                self._drop()
                 return []
         self.trouble, self._on_disk = "", None
-        orders, self._records, self._orders = self._orders, [], []
-        return orders
+        self._records = []
+        return self._sender.take()
 
-    def _forget(self) -> None:
-        """Move the jobs that ended first from the state to the history."""
-        oldest = sorted(islice(self._ended, self.limits.ended))
-        self.log.archive([self.state.jobs[number] for number in oldest])
+    def _drop(self) -> None:
+        """Drop what could not be recorded: the state is written as a whole later, and orders are sent again."""
+        self._records = []
+        self._sender.take()
+
+    def _moved_to_history(self) -> bool:
+        """Move the jobs that ended first from the state to the history, if there are enough; return whether."""
+        limit = self.limits.ended
+        more = len(self._ended) - limit
+        if more <= min(limit, MOVED_AT_ONCE) or self.now < self._archive_at:
+            return False
+        oldest = sorted(islice(self._ended, more))
+        requests = self.state.requests_of({*oldest})
+        jobs = [self.state.jobs[number] for number in oldest]
+        try:
+            self.log.archive(jobs, self.name, self.state.wall, requests)
+        except JournalError as error:
+            self._archive_at = self.now + ARCHIVE_SECONDS
+            if str(error) != self._archive_failure:
+                self._archive_failure = str(error)
+                self._alarm(
+                    f"{error}: ended jobs stay in the journal; tried again every {ARCHIVE_SECONDS:g} s: "
+                    "free space on its disk, or move a damaged file aside"
+                )
+            return False
+        self._archive_failure = ""
         for _ in oldest:
             self._ended.popleft()
+        self.moves += 1
         self._record("forget", forget=oldest)
+        return True
 
     def _at(self, clock: float) -> None:
         self.now = max(self.now, instant(self._offset + clock))
@@ -1188,73 +1083,64 @@ class LiveScheduler(SchedulerBackend):
         before = self.changes, self._effects  # what has an effect beside its records is counted
         try:
             yield
-            self._settle()
+            self._after_event()
         finally:
             if before != (self.changes, self._effects):
                 about = [told, *words] if isinstance(told, str) else report_input(told)
                 self._inputs.note(self.now, *about)
 
-    def _mark(self) -> None:
+    def _request_pass(self) -> None:
         """Have a pass soon."""
         if self._dirty is None:
             self._dirty = self.now
 
-    def _settle(self) -> None:
-        """After an event: see to what follows from it; a ledger that does not show what is true is made anew."""
-        self._see_to_followers()
-        if self._rebuild:
-            self.rebuild_ledger()
+    def _after_event(self) -> None:
+        """Release or cancel the jobs that come after jobs which have ended."""
+        self._check_followers()
 
-    def _look(self) -> None:
+    def _check_timeouts(self) -> None:
         """Repeat what was not answered, and give up what was waited for in vain."""
-        self._looked, wait = self.now, self.patience
-        self._let_go_on()
+        self._checked, wait = self.now, self.timeouts
+        self._end_backoffs()
         for number in list(self._active):
             job = self.state.jobs[number]
             since = self.now - self._since[number]
-            if job.state is LiveJobState.RESIZING and since > wait.answer:
+            if job.state is LiveJobState.RESIZING and since > wait.resize:
                 job = self._change(job.unsettle(), "unsettled")
             elif (given_up := self._start_given_up(job, since)) is not None:
                 self._end(job, *given_up)
                 continue
             elif (
                 job.leaving
-                and since > wait.leave
+                and since > wait.release_timeout
                 and (job.over or job.hosts)
                 and self._quarantine(job)
             ):
                 continue
             resting = job.state is LiveJobState.RUNNING and not job.leaving
-            if self.now - self._sent.get(number, -inf) >= (wait.ask if resting else wait.again):
-                self._send(job, ask=number in self._unheard)
-        self._ask_estimates()
-        self._see_to_terms()
+            interval = wait.poll_interval if resting else wait.resend_interval
+            if self._sender.is_due(job, self.now, interval):
+                self._sender.send(job, self.now, ask=number in self._unconfirmed)
+        self._ask_models()
+        self._check_leases()
         for host, why in self.state.quarantined.items():
-            if self.now - self._sent_quarantined.get(host, -inf) >= wait.again:
-                self._sent_quarantined[host] = self.now
-                self._orders.append(
-                    AskOrder(
-                        why.job, why.attempt, self.state.incarnation, why.folder, True,
-                        ((host, why.epoch),), self._user_of(why.job),
-                    )
-                )  # fmt: skip
+            user = self._user_of(why.job)
+            self._sender.ask_of_quarantine(host, why, user, self.now, wait.resend_interval)
 
-    def _let_go_on(self) -> None:
-        """Go on with decisions whose model has not answered, and with jobs that were left alone for a time."""
-        for number in self.selections.late(self.now):
-            self._effects += 1
-            self._go_on(number)
+    def _end_backoffs(self) -> None:
+        """Resize jobs again that were left alone for a time."""
         for number, (refused, until) in self._refused.items():
             if 0 < until <= self.now:
                 self._refused[number] = refused, 0.0
-                self._rebuild = True
+                self._effects += 1
+                self._request_pass()
 
     def _start_given_up(self, job: LiveJob, since: float) -> tuple[LiveJobState, str] | None:
         """Return what becomes of a job that is being started in vain, and why; None: it is not, or not in vain."""
-        wait = self.patience.start
+        wait = self.timeouts.start
         if job.state is not LiveJobState.STARTING or not self.is_served(job.submission.user):
             return None
-        if job.number not in self._unheard and (lost := self._lacks_cpus(job)):
+        if job.number not in self._unconfirmed and (lost := self._lacks_cpus(job)):
             return LiveJobState.QUEUED, f"{lost} is lost"
         if since > wait:
             return LiveJobState.FAILED, f"it did not run within {wait:g} s"
@@ -1274,21 +1160,18 @@ class LiveScheduler(SchedulerBackend):
                 Quarantine(job.number, job.attempt, job.folder, epoch, reason)
             )
             self._alarm(f"{host} is quarantined: {reason}")
-            self.ledger.drain(self._node(host))
         if not found:
             return False
         for host in found:
             job = job.leave(host)
-        job = self._change(job, "quarantine", quarantined=found)
-        self._gone(job)
-        self._answer(job)
+        self._change(job, "quarantine", quarantined=found)
         return True
 
     # ------------------------------------------------------------------------------- records
     def _record(self, do: str, **values: Any) -> None:
         """Change the state by a record."""
         record = {"do": do, "at": self.now, **values}
-        self._mark()
+        self._request_pass()
         self.state.apply(record)
         self._records.append(record)
         self.changes += 1
@@ -1303,57 +1186,90 @@ class LiveScheduler(SchedulerBackend):
         self._record(do, job=job.number, **{"is": job.document()}, **values)
         job = self.state.jobs[job.number]
         if job.is_over or job.waits:
-            for known in (
-                self._since, self._sent, self._proposed, self._verdicts, self.progress, self.paces,
-            ):  # fmt: skip
-                known.pop(job.number, None)
-            self._inputs.forget("speeds", job.number)
-            self._inputs.forget("messages", job.number)
-            self._refused.pop(job.number, None)
-            self._deferred.discard(job.number)
-            self._staying.discard(job.number)
-            self._held_back.discard(job.number)
-            self._active.discard(job.number)
-            self._unheard.discard(job.number)
+            self._forget_attempt(job.number)
             if job.is_over:
-                self.selections.forget(job.number)
                 self._unestimated.pop(job.number, None)
                 self._ended.append(job.number)
-                self._just_over.append(job.number)
+                self._newly_ended.append(job.number)
         else:
             self._since[job.number] = self.now
-            self._active.add(job.number)
+        self._sort_in(job)
         return job
+
+    def _forget_attempt(self, number: int) -> None:
+        """Forget what was reported of an attempt that is over; its hosts are free."""
+        for known in (self._since, self.progress, self.paces, self._refused):
+            known.pop(number, None)
+        self._sender.forget(number)
+        self._inputs.forget("speeds", number)
+        self._inputs.forget("messages", number)
+        self._staying.discard(number)
+        self._unconfirmed.discard(number)
+        if number in self._active:
+            self._host_is_free()
+        self.leases.too_short.discard(number)
+
+    def _sort_in(self, job: LiveJob) -> None:
+        """Have a job be among the active or the waiting ones, by its record."""
+        number = job.number
+        if job.waits:
+            self._active.discard(number)
+            self._changing.discard(number)
+            self._sort_in_waiting(job)
+            return
+        self._waiting.pop(number, None)
+        self._conditional.discard(number)
+        moves = job.state is LiveJobState.RUNNING and bool(job.leaving)
+        _keep(self._active, number, not job.is_over)
+        _keep(self._changing, number, job.state is LiveJobState.RESIZING or moves)
+        if job.unestimated:
+            self._unestimated.setdefault(number, -inf)
+
+    def _sort_in_waiting(self, job: LiveJob) -> None:
+        """Derive, once for each record of a waiting job, what a policy sees of it."""
+        number = job.number
+        if self._asks_model(job):
+            self._unestimated.setdefault(number, -inf)
+        if self.awaits_model(job):
+            self.wake_at(job.submitted + self.timeouts.model)
+        conditional = number in self._unestimated or bool(self.comes_after(job))
+        _keep(self._conditional, number, conditional)
+        if job.held:
+            self._waiting.pop(number, None)
+            return
+        last = next(reversed(self._waiting), 0)
+        self._waiting[number] = job.as_job(self.cpus)
+        if number < last:  # in its old place
+            self._waiting = dict(sorted(self._waiting.items()))
+
+    def _asks_model(self, job: LiveJob) -> bool:
+        """Whether a job's model is asked how long it runs, or which hosts are best for it."""
+        return job.unestimated or (
+            job.attempt == 0
+            and job.estimate is None
+            and self._chooser is not None
+            and self._chooser.asks(job, self.state.hosts)
+        )
 
     def _alarm(self, text: str) -> None:
         self.alarms.append((self.now, text))
         self.alarmed += 1
+
+    def note_failure(self, step: str, error: Exception) -> None:
+        """Raise an alarm for the first of each failure of a step of the deciding thread."""
+        text = f"{step} failed: {failure_of(error).message}"
+        if text not in self._failures and len(self._failures) < SHOWN_ALARMS:
+            self._failures.add(text)
+            self._alarm(text)
 
     def alarms_since(self, count: int) -> list[tuple[float, str]]:
         """Return the alarms after the first so many, as far as they are kept."""
         return list(self.alarms)[max(0, len(self.alarms) - self.alarmed + count) :]
 
     # -------------------------------------------------------------------------------- orders
-    def _send(self, job: LiveJob, ask: bool = False) -> None:
-        """Give the order that a job's state asks for, for the first time or again."""
-        self._sent[job.number] = self.now
-        where = job.number, job.attempt, self.state.incarnation, job.folder
-        user = job.submission.user
-        if job.state is LiveJobState.ENDING:
-            self._orders.append(EndOrder(*where, tuple(job.leaving), user))
-        elif ask or job.state is LiveJobState.RUNNING:
-            begun = job.state is not LiveJobState.STARTING
-            self._orders.append(AskOrder(*where, begun, tuple(job.leaving.items()), user))
-        elif job.state is LiveJobState.STARTING:
-            work, cpus = job.submission.work, self._shared_cpus(job)
-            self._orders.append(StartOrder(*where, job.hosts, work, user, cpus))
-        else:
-            cpus = self._shared_cpus(job)
-            self._orders.append(ResizeOrder(*where, job.epoch, job.wanted, user, cpus))
-
-    def _shared_cpus(self, job: LiveJob) -> int:
-        """Return how many CPUs a host has of which a job may have to share some, 0: it shares none."""
-        return self.cpus if job.submission.kind is JobKind.MALLEABLE else 0
+    def _send(self, job: LiveJob) -> None:
+        """Send the order that a job's state asks for."""
+        self._sender.send(job, self.now)
 
     def _user_of(self, number: int) -> str:
         """Return whose a job is; of one that went to the history nobody knows."""
@@ -1364,102 +1280,50 @@ class LiveScheduler(SchedulerBackend):
         """Have an attempt ended of which it is not known that it is over."""
         self._send(self._change(job.end(outcome, reason, self.now, False), "ending"))
 
-    def _gone(self, job: LiveJob) -> None:
-        """Take a job off the ledger's nodes when it has left all its hosts."""
-        if not (job.is_over or job.waits):
-            return
-        if job.number not in self.ledger.running or self._tangled:
-            self._rebuild = True
-            return
-        self.driver.end(job.number)
-        self._undefer()
-        if job.waits and not self.is_kept_back(job):
-            self.ledger.requeue(job.as_job(self.cpus))
-        self._mark()
-
-    def _answer(self, job: LiveJob) -> None:
-        """Tell the ledger what became of a resize, when no host is being left any more."""
-        if not job.settled:
-            return
-        found = self._verdicts.pop(job.number, None)
-        if found is None:
-            self._rebuild = True
-            return
-        number, done = found
-        if not (self.driver.confirm(number) if done else self.driver.refuse(number)):
-            self._rebuild = True
-        self._mark()
-
     # ------------------------------------------------------------------ what the driver asks for
     def start_job(self, running: RunningJob) -> None:
-        """Order the next attempt of a job, if its hosts are free by their own word, or its mates' alone."""
+        """Order the next attempt of a job; if its hosts are not free or leased too short, it is decided again."""
         job = self.state.jobs[running.job.id]
+        if not job.waits:  # queued again in this pass: its last attempt has to end first
+            return
         hosts = self._names(running.node_ids)
         mates = [self.state.jobs[number] for number in running.mates]
         shared = {host for mate in mates for host in mate.hosts}
-        free = self._all_free(host for host in hosts if host not in shared)
-        if not (job.waits and free and shared <= {*hosts} and all(map(self._can_share, mates))):
-            self._rebuild = True
+        if not self._all_free(host for host in hosts if host not in shared):
             return
         if job.submission.kind not in MOVABLE and not all(
-            self._lasts(host, job) for host in hosts
+            self.leases.lasts(host, job, self.now) for host in hosts
         ):
-            self._deferred.add(job.number)
-            self._rebuild = True
-            return
-        if self._awaits_model(job.number, hosts):
+            self.leases.too_short.add(job.number)
+            self._request_pass()  # the hosts are free for the jobs behind it
             return
         for mate in mates:
-            since, delay = self._since[mate.number], self.ledger.running[mate.number].delay
-            self._change(replace(mate, delay=delay), "share")
+            since = self._since[mate.number]
+            self._change(replace(mate, delay=mate.delay + running.job.requested), "share")
             self._since[mate.number] = since  # whatever it is to answer
         token, sharing = self._token(), (running.mates, running.share, running.delay)
-        placed_by = self.selections.take(job.number)
+        placed_by = ""
+        if self._chooser is not None:
+            placed_by = self._chooser.take_reason(job, self.timeouts.model)
         started = job.start(hosts, token, self.now, *sharing, placed_by)
         self._send(self._change(started, "start"))
 
-    def _can_share(self, job: LiveJob) -> bool:
-        """Whether a job's hosts may be given to a guest as well: it is settled, alone there, and they get jobs."""
-        return job.settled and self._is_alone(job) and self._get_jobs(job.holds)
-
-    def _is_alone(self, job: LiveJob) -> bool:
-        return all(self.state.holders[host] == (job.number,) for host in job.holds)
-
-    def _get_jobs(self, hosts: frozenset[str]) -> bool:
-        away = self._ending.union(self.lost, self.state.drained, self.state.quarantined)
-        return not away & hosts
-
     def resize_job(self, running: RunningJob, nodes_before: int) -> None:  # noqa: ARG002 - the hosts say it
-        """Order a job to other hosts; one that is being started is told when it runs."""
-        if self.state.jobs[running.job.id].state is LiveJobState.STARTING:
-            self._held_back.add(running.job.id)
-        else:
-            self._resize(running.job.id)
+        """Order a running job that can be moved to other hosts; a decision that changes none is ignored."""
+        job = self.state.jobs[running.job.id]
+        hosts = self._names(running.node_ids)
+        stay = [host for host in job.hosts if host in hosts]
+        come = [host for host in hosts if host not in job.hosts]
+        can_move = (
+            job.state is LiveJobState.RUNNING and job.settled and job.submission.kind in MOVABLE
+        )
+        change = self._last_pass and self._last_pass.resizing.get(job.number)
+        if can_move and change and {*hosts} != {*job.hosts} and self._all_free(come):
+            self._send(self._change(job.resize((*stay, *come), change.reason), "resize"))
 
     def migrate_job(self, running: RunningJob) -> None:
         """Order a job to other hosts, as many as it has."""
         self.resize_job(running, running.nodes)
-
-    def _resize(self, number: int) -> None:
-        running = self.ledger.running[number]
-        proposal = self.ledger.proposals.get(running.proposal)
-        job = self.state.jobs[number]
-        if job.state is LiveJobState.ENDING:
-            return
-        if proposal is None or proposal.unsettled or not job.settled:
-            self._rebuild = True
-            return
-        target = set(self._names(running.node_ids))
-        stay = [host for host in job.hosts if host in target]
-        come = [host for host in self._names(running.node_ids) if host not in job.hosts]
-        if not self._all_free(come):
-            self._rebuild = True
-            return
-        if self._awaits_model(number, come or target):
-            return
-        self.selections.said[number] = self.selections.take(number)
-        self._proposed[number] = running.proposal
-        self._send(self._change(job.resize((*stay, *come), proposal.reason), "resize"))
 
     def update_share(self, running: RunningJob) -> None:
         """Have a job's pace be measured anew; its CPUs are given and taken where its guest starts and ends."""
@@ -1467,8 +1331,17 @@ class LiveScheduler(SchedulerBackend):
 
     def requeue_job(self, job: int) -> None:
         """End a job's attempt; it waits again when it has left its hosts."""
-        self._end(self.state.jobs[job], LiveJobState.QUEUED, "its policy queued it again")
-        self._rebuild = True  # the ledger takes its nodes for free
+        if self.state.jobs[job].state is not LiveJobState.ENDING:
+            self._end(self.state.jobs[job], LiveJobState.QUEUED, "its policy queued it again")
+
+    def promise_start(self, job: int, time: float) -> None:
+        """See that there is a pass when a job was promised its hosts, and that the promise is recorded."""
+        self._promised[job] = time
+        self.wake_at(time)
+
+    def hold_job(self, job: int, reason: str) -> None:
+        """Record that a policy took a job out of the queue."""
+        self._change(replace(self.state.jobs[job], held=reason or "held"), "hold")
 
     def wake_at(self, time: float) -> None:
         """See that there is a pass at a time."""
@@ -1476,14 +1349,15 @@ class LiveScheduler(SchedulerBackend):
             heapq.heappush(self._wakes, instant(time))
 
     def reject_job(self, job: int, reason: str) -> None:
-        """Record that a job will never run."""
-        self._change(
-            self.state.jobs[job].end(LiveJobState.FAILED, reason, self.now, True), "reject"
-        )
+        """Record that a waiting job will never run."""
+        if (rejected := self.state.jobs[job]).waits:
+            self._change(rejected.end(LiveJobState.FAILED, reason, self.now, True), "reject")
 
     def policy_failed(self, failure: PolicyFailure) -> None:
-        """Say that first-come-first-served decides instead."""
-        self._alarm(f"{failure}; first-come-first-served decided instead")
+        """Raise an alarm for the first failure of each kind: first-come-first-served decides instead."""
+        if failure.kind not in self._failed_kinds:
+            self._failed_kinds |= {failure.kind}
+            self._alarm(f"{failure}; first-come-first-served decided instead")
 
     def refuse(self, refused: Refused) -> None:
         """Say which decision of the policy could not be carried out."""
@@ -1492,7 +1366,7 @@ class LiveScheduler(SchedulerBackend):
     # -------------------------------------------------------------------------------- ledger
     def _all_free(self, hosts: Iterable[str]) -> bool:
         """Whether a job may be put on all of these hosts."""
-        away = self._ending.union(self.lost)
+        away = self.leases.ending.union(self.lost)
         return all(self.state.is_free(host) and host not in away for host in hosts)
 
     def _chosen(
@@ -1502,156 +1376,29 @@ class LiveScheduler(SchedulerBackend):
 
         The host that it cannot leave it keeps.
         """
-        assert self.prefer is not None  # noqa: S101 - for the type checker: it is asked only then
-        names, loads = self._names(nodes), self.loads
+        assert self._chooser is not None  # noqa: S101 - for the type checker: it is asked only then
+        names = self._names(nodes)
         self._tell_loads((*names, *self._names(beside)))
-        said = self.progress.get(job)
-        speeds, anchor = ({}, "") if said is None else (said.speeds, said.anchor)
+        report = self.progress.get(job)
+        speeds, anchor = ({}, "") if report is None else (report.speeds, report.anchor)
         self._inputs.tell(self.now, "speeds", job, speeds, anchor)
-        quiet = [host for host in names if host not in loads or not loads[host].owner_back]
-        prefer = self.prefer.under({host: load.share for host, load in loads.items()})
-        if speeds:
-            prefer = prefer.measured(speeds)
-        one = self.state.jobs.get(job)
-        if one is not None and one.submission.messages:
-            prefer = prefer.talking(one.submission.messages)
-        lasting = [host for host in quiet if one is not None and self._lasts(host, one)]
-        kept = {anchor}.intersection(names) if count else set[str]()
-        for better in (quiet, lasting):
-            if len(better) >= count:
-                names = tuple(better)
-        rest = tuple(host for host in names if host not in kept)
-        stay = *self._names(beside), *sorted(kept)
-        best = prefer.best(rest, count - len(kept), stay)
-        told = speeds if speeds.keys() >= {*rest} else {}
-        wish = HostWish(rest, len(best), stay, self._shares({*rest, *stay}), best, told)
-        best = self.selections.chosen(job, wish, self.now)
-        return frozenset(map(self._node, (*kept, *best)))
-
-    def _shares(self, hosts: Collection[str]) -> tuple[tuple[str, float], ...]:
-        """Return what others leave of hosts that are monitored: one weather for all jobs, as far as it matters."""
-        found = ((host, load.share) for host, load in sorted(self.loads.items()) if host in hosts)
-        told = ((host, max(1, round(share / SHARES)) * SHARES) for host, share in found)
-        return tuple((host, share) for host, share in told if share < 1.0)
-
-    def _node(self, host: str) -> int:
-        return self.state.hosts.index(host)
+        one = self.state.jobs[job]
+        lasting = [host for host in names if self.leases.lasts(host, one, self.now)]
+        chosen = self._chooser.choose(
+            one, names, count, self._names(beside), lasting, speeds, anchor
+        )
+        return frozenset(map(self.state.hosts.index, chosen))
 
     def _names(self, nodes: Iterable[int]) -> tuple[str, ...]:
         return tuple(self.state.hosts[node] for node in sorted(nodes))
 
-    def rebuild_ledger(self) -> None:
-        """Make the ledger anew from the state.
 
-        A job that is not settled is a rigid one there, on all the hosts that it holds; the ledger is made anew
-        again when it is.
-        """
-        # One rebuild replaces a repair for each surprise (restart, lost host, refused start).
-        self._rebuild = False
-        self._effects += 1
-        self._inputs.forget("messages")
-        self._verdicts.clear()
-        self._proposed.clear()
-        self._held_back.clear()
-        self.selections.release()
-        state = self.state
-        ledger = ClusterLedger(
-            len(state.hosts), self.cpus or 1, track_node_ids=True, acknowledged=RESIZED,
-            answer_seconds=self.patience.answer, usage_half_life=self.policy.usage_half_life,
-            choose=self._chosen if self.prefer else None,
-        )  # fmt: skip
-        self.ledger = ledger
-        self.driver = Driver(
-            self.policy, ledger, lambda: self.now, self, settle_seconds=self.patience.settle
-        )
-        nodes = {host: node for node, host in enumerate(state.hosts)}
-        active = [state.jobs[number] for number in self._active]
-        guests = self._guests(active)
-        taken: set[str] = set()
-        runs, self._tangled = [], False
-        sharing = {*guests}.union(*(mates for mates, _ in guests.values()))
-        for job in sorted(active, key=lambda job: (job.started or 0.0, job.number)):
-            tangled = not (job.number in sharing or self._is_alone(job))
-            rest = job.holds - taken if tangled else job.holds
-            self._tangled |= tangled
-            taken |= rest
-            holds = frozenset(nodes[host] for host in rest)
-            if holds:
-                shown = self._shown(job, len(holds), tangled)
-                runs.append((shown, job.started or 0.0, holds))
-        came = {job.number: job.placed for job in active if job.placed is not None}
-        delays = {job.number: job.delay for job in active}
-        ledger.adopt(runs, came, delays, guests)
-        ledger.loads = self._node_loads()
-        for shown, _, holds in runs:
-            if shown.kind is JobKind.EVOLVING:
-                ledger.request(shown.id, state.jobs[shown.id].wants or len(holds))
-        ledger.time = self.now
-        for job in sorted(state.jobs.values(), key=lambda job: (job.submitted, job.number)):
-            if job.waits:
-                self._defer(job)
-                if not self.is_kept_back(job):
-                    ledger.submit(job.as_job(self.cpus))
-        for host in (*state.drained, *state.quarantined, *self.lost, *self._ending):
-            if host in nodes:
-                ledger.drain(nodes[host])
-        self._expect_all()
-        ledger.settle()
-        self._mark()
-
-    def _guests(self, active: Iterable[LiveJob]) -> dict[int, tuple[tuple[int, ...], float]]:
-        """Return the guests that have all hosts of their mates, which hold no others, with those and their share.
-
-        Sharing of any other form comes of hosts that are lost or being left, and the ledger cannot show it.
-        """
-        found = {}
-        for job in active:
-            mates = [self.state.jobs[mate] for mate in job.mates if mate in self.state.jobs]
-            hosts = [host for mate in mates for host in mate.holds]
-            both = [{mate.number, job.number} for mate in mates for _ in mate.holds]
-            alone = [{*self.state.holders[host]} for host in hosts] == both
-            if mates and alone and {*hosts} <= job.holds:
-                found[job.number] = tuple(mate.number for mate in mates), job.share
-        return found
-
-    def _shown(self, job: LiveJob, nodes: int, tangled: bool) -> Job:
-        """Return a job that is on so many nodes as a policy sees it."""
-        as_it_is = job.as_job(self.cpus)
-        if self.cpus and not self._get_jobs(job.holds):
-            as_it_is = replace(as_it_is, exclusive=True)
-        rigid = job.submission.kind is JobKind.RIGID
-        fits = job.submission.minimum <= nodes <= job.submission.maximum
-        fits = fits and not self.rests(job.number)
-        settled = job.settled and not tangled
-        if settled and fits and not (rigid and nodes != job.submission.maximum):
-            return as_it_is
-        has = nodes * (self.cpus or 1)
-        return replace(as_it_is, kind=JobKind.RIGID, processors=has, minimum=has, maximum=has)
-
-
-def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
-    """Return a job of a state; the scheduler's name is for messages.
-
-    Raises
-    ------
-    UsageError
-        There is none of this number.
-    """
-    found = state.jobs.get(number)
-    if found is None:
-        raise unknown_job(f"{name}.{number}")
-    return found
-
-
-def not_recorded(trouble: str, *, pending: bool = False) -> LaunchError:
-    """Return the error of an input while the log cannot be written; `pending`: it may still have an effect."""
-    later = "; the request may be carried out when the log can be written" if pending else ""
-    return LaunchError(
-        f"nothing can be recorded: {trouble}{later}",
-        code="log-unwritable",
-        reason=trouble,
-        pending=pending,
-    )
+def _keep(numbers: set[int], number: int, there: bool) -> None:
+    """Have a number be in a set, or not."""
+    if there:
+        numbers.add(number)
+    else:
+        numbers.discard(number)
 
 
 def _alike(one: NodeLoad, other: NodeLoad) -> bool:
@@ -1667,5 +1414,5 @@ def _alike(one: NodeLoad, other: NodeLoad) -> bool:
     return max(apart) < NOTED_LOAD and one.owner_back == other.owner_back
 
 
-OVER_UNKNOWN = LiveJobState.LOST
+DEFAULT_OUTCOME = LiveJobState.LOST
 """Of an attempt that is ending: what it becomes is known already."""

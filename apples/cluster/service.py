@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, cast
 
 from apples.cluster.access import ForbiddenError, Principal
+from apples.cluster.admission import job_of, not_recorded
 from apples.cluster.answers import (
     Document,
     history_document,
@@ -27,37 +29,44 @@ from apples.cluster.answers import (
     reason_of,
     why_document,
 )
-from apples.cluster.events import Announcer, RecentEvents
+from apples.cluster.documents import ScheduledJob
+from apples.cluster.events import MAX_EVENTS, Announcer
 from apples.cluster.live_job import JobSubmission, submission_of
-from apples.cluster.orders import JobExecutor, Report
+from apples.cluster.orders import REQUIRE, JobExecutor, Report, attached_requirement
 from apples.cluster.planner import PlannerClient
-from apples.cluster.scheduler import LiveScheduler, job_of, not_recorded
+from apples.cluster.scheduler import LiveScheduler
 from apples.cluster.start_predictions import Foresight, checked_changes
+from apples.cluster.state import digest_of, same_request, unknown_job
 from apples.cluster.user_runners import (
     REPORTS,
     JobNews,
-    ShepherdExecutor,
+    JobRunnerExecutor,
     message_document,
     message_of,
 )
-from apples.errors import ApplesError, DeadlineError, UsageError, failure_of
+from apples.errors import ApplesError, DeadlineError, LaunchError, UsageError, failure_of
+from apples.topology.language import MAX_CHARACTERS
+from apples.ui.units import listed
+from apples.ui.web.event_log import EventStreamLog
 
-MOST_WORK: Final = 2048
-"""Bytes of what is to be run, as JSON: `QueueLimits.waiting` of them are less than a journal can be read of."""
-MOST_AFTER: Final = 20
-MOST_NUMBER: Final = 1e9
+MAX_WORK: Final = 32 << 10
+"""Bytes of an order as JSON, the texts of its template and user file included."""
+MAX_AFTER: Final = 20
+MAX_NUMBER: Final = 1e9
 """Below this are an estimate of a run time in seconds, and a priority without its sign."""
-MOST_GATHERED: Final = 1000
+MAX_GATHERED: Final = 1000
+MAX_HISTORY: Final = 1000
+"""Jobs in one answer about the history."""
 REQUEST_SECONDS: Final = 30.0
 """For a request to be answered."""
-LONGEST_SLEEP: Final = 1.0
+MAX_SLEEP: Final = 1.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 REQUEST = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 TEXT: Final = "text"
 """An answer that has this alone is no JSON."""
 
-Call = Callable[[float], Document]
+Call = Callable[[float], Document | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +82,62 @@ class Look:
     call: Call
     then: Callable[[Document], Document] = lambda document: document
 
-    def __call__(self, clock: float) -> Document:
+    def __call__(self, clock: float) -> Document | None:
         """Return its answer."""
         return self.call(clock)
 
 
-Asked = tuple[Call, Future[Document]]
+@dataclass(frozen=True, slots=True)
+class PastJobs:
+    """What the history has that a submission needs.
+
+    Attributes
+    ----------
+    moves
+        `LiveScheduler.moves` before the history was read: if it has changed, the history is read again.
+    states
+        Final states of jobs after which the job is to come.
+    answer
+        The job that the same request id submitted; None: the id is new.
+    """
+
+    moves: int
+    states: Mapping[int, str]
+    answer: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSubmission:
+    """A call about a submission, with a look into the history by the thread that waits for it.
+
+    Attributes
+    ----------
+    look_up
+        Reads the history.
+    call
+        Submits the job, or only looks (`Look`); made by the deciding thread. None: the history is out of date.
+    known
+        Returns the answer about a job of the history.
+    then
+        As that of a `Look`; None: the call submits the job.
+    """
+
+    look_up: Callable[[], PastJobs]
+    call: Callable[[float, PastJobs], Document | None]
+    known: Callable[[int], Document]
+    then: Callable[[Document], Document] | None = None
+
+
+Asked = tuple[Callable[[float], Document | None], Future[Document | None]]
 """A call, and who waits for its answer."""
+
+
+def _made_with(call: PendingSubmission, past: PastJobs, clock: float) -> Document | None:
+    return call.call(clock, past)
+
+
+def _ending() -> LaunchError:
+    return LaunchError("the scheduler is ending; its jobs go on", code="scheduler-ending")
 
 
 class SchedulerService:
@@ -91,8 +149,10 @@ class SchedulerService:
         Seconds; never goes back.
     planner
         Foretells the queue; None: nothing is foretold.
-    shepherds
+    job_runners
         Those of a scheduler of several users; None: it is of one.
+    without_daemon
+        Returns the hosts that have no topology daemon, which no job with a requirement can use.
     """
 
     def __init__(
@@ -100,22 +160,24 @@ class SchedulerService:
         scheduler: LiveScheduler,
         clock: Callable[[], float],
         planner: PlannerClient | None = None,
-        shepherds: ShepherdExecutor | None = None,
+        job_runners: JobRunnerExecutor | None = None,
+        without_daemon: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        self._without_daemon = without_daemon
         self.scheduler, self.name = scheduler, scheduler.name
         self._clock = clock
-        self.shepherds = shepherds
+        self.job_runners = job_runners
         self._foresight = Foresight(scheduler, self.name, planner)
-        self.events = RecentEvents(scheduler.state.incarnation)
+        self.events = EventStreamLog(f"{scheduler.state.incarnation:x}", MAX_EVENTS)
         self._announcer = Announcer(scheduler, self.name, self.events)
         self._calls: SimpleQueue[Asked | None] = SimpleQueue()
-        self._stopping = False
+        self._stopping = self._ended = False
 
     # --------------------------------------------------------------------------- deciding
     def run(self, executor: JobExecutor) -> None:
         """Decide until `stop`; jobs go on when this returns."""
         while not self._stopping:
-            self._turn(executor, self._gathered(min(LONGEST_SLEEP, self.scheduler.next_time())))
+            self._turn(executor, self._gathered(min(MAX_SLEEP, self.scheduler.next_time())))
         self._turn(executor, self._gathered(0.0))
 
     def stop(self) -> None:
@@ -123,9 +185,16 @@ class SchedulerService:
         self._stopping = True
         self.wake()
 
-    def close(self) -> None:
-        """Give the directory back, and end the streams."""
+    def end(self) -> None:
+        """Refuse all calls from now on, and end the streams; `run` has returned."""
+        self._ended = True
         self.events.close()
+        for _, future in self._gathered(0.0):
+            future.set_exception(_ending())
+
+    def close(self) -> None:
+        """Give the directory back."""
+        self.end()
         self._foresight.close()
         self.scheduler.log.close()
 
@@ -142,7 +211,7 @@ class SchedulerService:
         """Have the deciding thread look at what is new."""
         self._calls.put(None)
 
-    def ask(self, call: Call) -> Document:
+    def ask(self, call: Call | PendingSubmission) -> Document:
         """Return the answer of a call, made by the deciding thread; what it changed is on the disk then.
 
         Raises
@@ -150,16 +219,32 @@ class SchedulerService:
         ApplesError
             As the call says; or nothing can be recorded (`LaunchError`), or it took too long (`DeadlineError`).
         """
-        future: Future[Document] = Future()
+        if isinstance(call, PendingSubmission):
+            while True:
+                past = call.look_up()
+                if past.answer is not None:
+                    return call.known(past.answer)
+                made = partial(_made_with, call, past)
+                answer = self._answer(made if call.then is None else Look(made))
+                if answer is not None:
+                    return answer if call.then is None else call.then(answer)
+        answer = self._answer(call)
+        assert answer is not None  # noqa: S101 - for the type checker: only a submission is made again
+        return call.then(answer) if isinstance(call, Look) else answer
+
+    def _answer(self, call: Callable[[float], Document | None]) -> Document | None:
+        """Return the answer of the deciding thread."""
+        future: Future[Document | None] = Future()
         self._calls.put((call, future))
+        if self._ended:
+            raise _ending()
         try:
-            answer = future.result(REQUEST_SECONDS)
+            return future.result(REQUEST_SECONDS)
         except FutureTimeoutError:
             raise DeadlineError(
                 f"no answer within {REQUEST_SECONDS:g} s",
                 code="scheduler-silent", seconds=REQUEST_SECONDS,
             ) from None  # fmt: skip
-        return call.then(answer) if isinstance(call, Look) else answer
 
     def _gathered(self, seconds: float) -> list[Asked]:
         """Return the calls that have come, after waiting for the first of anything."""
@@ -169,39 +254,57 @@ class SchedulerService:
             while True:
                 if one is not None:
                     found.append(one)
-                if len(found) >= MOST_GATHERED:
+                if len(found) >= MAX_GATHERED:
                     break
                 one = self._calls.get_nowait()
         return found
 
     def _turn(self, executor: JobExecutor, asked: Iterable[Asked]) -> None:
         """Take in what has come, write it down, answer, and give orders."""
-        scheduler, answers, looks = self.scheduler, [], []
+        scheduler, looks = self.scheduler, list[Asked]()
+        answers: list[tuple[Future[Document | None], Document | None]] = []
         for call, future in asked:
             if isinstance(call, Look):
                 looks.append((call, future))
-            elif (answer := self._made(call, future)) is not None:
-                answers.append((future, answer))
-        for report in executor.reports():
-            scheduler.report(self._clock(), report)
-        scheduler.tick(self._clock())
+            elif (made := self._made(call, future)) is not None:
+                answers.append((future, made[0]))
+        with self._going_on("taking in reports of jobs"):
+            for report in executor.reports():
+                with self._going_on("taking in a report"):
+                    scheduler.report(self._clock(), report)
+        with self._going_on("scheduling"):
+            scheduler.tick(self._clock())
+        # If this raises, `run` ends: nothing may be acknowledged that was not written.
         orders = scheduler.turn()
         for future, answer in answers:
             if scheduler.trouble:
                 future.set_exception(not_recorded(scheduler.trouble, pending=True))
             else:
                 future.set_result(answer)
-        executor.carry_out(orders)
+        with self._going_on("carrying out orders"):  # an order is sent again until it is answered
+            executor.carry_out(orders)
         self._foresight.rest()
         self._announcer.look(self._clock())
         for call, future in looks:
-            if (answer := self._made(call, future)) is not None:
-                future.set_result(answer)
+            if (made := self._made(call, future)) is not None:
+                future.set_result(made[0])
 
-    def _made(self, call: Call, future: Future[Document]) -> Document | None:
-        """Return the answer of a call; None: it is refused, and the one who asked is told."""
+    @contextmanager
+    def _going_on(self, step: str) -> Iterator[None]:
+        """Have the deciding thread go on if a step raises: an alarm names the step and the error."""
         try:
-            return call(self._clock())
+            yield
+        except Exception as error:  # noqa: BLE001 - jobs and requests must not wait for ever on one defect
+            self.scheduler.note_failure(step, error)
+
+    def _made(
+        self,
+        call: Callable[[float], Document | None],
+        future: Future[Document | None],
+    ) -> tuple[Document | None] | None:
+        """Return the answer of a call; None: it is refused, and its future has the error."""
+        try:
+            return (call(self._clock()),)
         except ApplesError as error:
             future.set_exception(error)
         except Exception as error:  # noqa: BLE001 - one request must not take the others with it
@@ -225,8 +328,10 @@ class SchedulerService:
             )  # fmt: skip
         return int(number)
 
-    def submit(self, body: Mapping[str, Any], principal: Principal) -> Call:
-        """Return the call that submits a job."""
+    def _submission(
+        self, body: Mapping[str, Any], principal: Principal
+    ) -> tuple[str, JobSubmission]:
+        """Return the id of a request to submit a job, which may be empty, and the submission."""
         user = principal.name
         unknown = set(body) - {"request", "submission"}
         if unknown or not isinstance(body.get("submission"), dict):
@@ -244,22 +349,42 @@ class SchedulerService:
         after = body["submission"].get("after", [])
         if (
             not isinstance(after, list)
-            or len(after) > MOST_AFTER
+            or len(after) > MAX_AFTER
             or not all(isinstance(one, str) for one in after)
         ):
             raise UsageError(
-                f"submission: after is a list of at most {MOST_AFTER} jobs",
-                code="request-invalid", field="after", bound=MOST_AFTER,
+                f"submission: after is a list of at most {MAX_AFTER} jobs",
+                code="request-invalid", field="after", bound=MAX_AFTER,
             )  # fmt: skip
         found = {**body["submission"], "user": user, "after": [self.number(one) for one in after]}
         submission = checked(found)
+        if attached_requirement(submission.work) and (lacking := self._without_daemon()):
+            raise UsageError(
+                f"--require: {listed(lacking)}: no topology daemon; start one there and name its socket in the "
+                'host list of the scheduler (topologyd = "/path/of/its/socket")',
+                code="daemon-missing", option="--require", hosts=list(lacking),
+            )  # fmt: skip
+        principal.check_priority(submission.priority)
+        return f"{user}/{request}" if request else "", submission
 
-        def call(clock: float) -> Document:
-            scheduler = self.scheduler
-            number = scheduler.submit(
-                clock, submission, f"{user}/{request}" if request else "", principal.is_operator
-            )
-            scheduler.tick(clock)
+    def submit(self, body: Mapping[str, Any], principal: Principal) -> PendingSubmission:
+        """Return the call that submits a job."""
+        scheduler = self.scheduler
+        key, submission = self._submission(body, principal)
+
+        def known(number: int) -> Document:
+            job = self._past(number)
+            return {
+                "schema": "apples.submitted/1", "job": job["job"], "position": 0, "start": None,
+                "state": job["state"], "reason": job["reason"],
+            }  # fmt: skip
+
+        def call(clock: float, past: PastJobs) -> Document | None:
+            if scheduler.moves != past.moves:
+                return None
+            number = scheduler.submit(clock, submission, key, principal.is_operator, past.states)
+            with self._going_on("scheduling"):  # the job is in the queue whatever the pass does
+                scheduler.tick(clock)
             job = scheduler.job(number)
             return {
                 "schema": "apples.submitted/1",
@@ -272,12 +397,45 @@ class SchedulerService:
                 "reason": reason_of(scheduler, job),
             }
 
-        return call
+        return PendingSubmission(partial(self._past_jobs, key, submission), call, known)
+
+    def _past_jobs(self, key: str, submission: JobSubmission) -> PastJobs:
+        """Return what the history has that a submission needs; not by the deciding thread."""
+        moves, history = self.scheduler.moves, self.scheduler.log.history
+        known = history.requested(key) if key else None
+        answer = (
+            None if known is None
+            else same_request(key, digest_of(submission), known[1], known[0])
+        )  # fmt: skip
+        return PastJobs(moves, history.states(submission.after), answer)
+
+    def _past(self, number: int) -> ScheduledJob:
+        """Return the document of a job in the history; not by the deciding thread."""
+        job = self.scheduler.log.history.document(number)
+        if job is None:
+            raise unknown_job(f"{self.name}.{number}")
+        return job
+
+    def predict(self, body: Mapping[str, Any], principal: Principal) -> PendingSubmission:
+        """Return the call that predicts start and finish of a job as if it were submitted now."""
+        _, submission = self._submission(body, principal)
+        foresight, scheduler = self._foresight, self.scheduler
+
+        def call(_: float, past: PastJobs) -> Document | None:
+            if scheduler.moves != past.moves:
+                return None
+            scheduler.check_submission(submission, principal.is_operator, past.states)
+            return foresight.with_job(submission)
+
+        look_up = partial(self._past_jobs, "", submission)
+        return PendingSubmission(
+            look_up, call, lambda number: {**self._past(number)}, foresight.of_submission
+        )
 
     def owned(self, job: str, principal: Principal, call: Call) -> Call:
         """Return a call that is refused unless the job is of whom asks, or that is the operator."""
 
-        def checked(clock: float) -> Document:
+        def checked(clock: float) -> Document | None:
             owner = self.scheduler.job(self.number(job)).submission.user
             principal.check_owner(job, owner)
             return call(clock)
@@ -286,20 +444,20 @@ class SchedulerService:
 
     def job(self, job: str) -> Call:
         """Return the call that looks at a job, one of the history too."""
+        number = self.number(job)
 
         def call(_: float) -> Document:
-            scheduler, number = self.scheduler, self.number(job)
-            state = scheduler.recorded
-            past = number <= state.last and number not in state.jobs
-            found = (
-                next((one for one in scheduler.log.history() if one.number == number), None)
-                if past
-                else None
-            )
-            shown = job_document(scheduler, self.name, found or job_of(state, number, self.name))
-            return {"schema": "apples.scheduled/1", **shown}
+            shown = self.scheduler.recorded.jobs.get(number)
+            return {} if shown is None else {**job_document(self.scheduler, self.name, shown)}
 
-        return Look(call)
+        def then(document: Document) -> Document:
+            return {"schema": "apples.scheduled/1", **(document or self._past(number))}
+
+        return Look(call, then)
+
+    def _shown(self, job: str) -> Document:
+        shown = self.scheduler.job(self.number(job))
+        return {"schema": "apples.scheduled/1", **job_document(self.scheduler, self.name, shown)}
 
     def why(self, job: str) -> Call:
         """Return the call that says why a job waits, when it will start, and what would start it now."""
@@ -311,12 +469,12 @@ class SchedulerService:
 
         return Look(call, lambda document: foresight.of_job(document, number))
 
-    def cancel(self, job: str) -> Call:
+    def cancel(self, job: str, principal: Principal) -> Call:
         """Return the call that ends a job."""
 
         def call(clock: float) -> Document:
-            self.scheduler.cancel(clock, self.number(job))
-            return self.job(job)(clock)
+            self.scheduler.cancel(clock, self.number(job), operator=principal.is_operator)
+            return self._shown(job)
 
         return call
 
@@ -332,17 +490,17 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             self.scheduler.resize(clock, self.number(job), hosts)
-            return self.job(job)(clock)
+            return self._shown(job)
 
         return call
 
-    def shepherd_reports(self, body: Mapping[str, Any], principal: Principal) -> Call:
-        """Return the call that takes in what a user's shepherd says; of the jobs of others it is not believed."""
+    def job_runner_reports(self, body: Mapping[str, Any], principal: Principal) -> Call:
+        """Return the call that takes in a user's job runner's reports; those on others' jobs are ignored."""
         user = principal.name
         found = body.get("reports")
         if set(body) != {"reports"} or not isinstance(found, list):
             raise UsageError(
-                'the reports of a shepherd are {"reports": [..]}',
+                'the reports of a job runner are {"reports": [..]}',
                 code="request-invalid",
                 field="reports",
             )
@@ -357,8 +515,8 @@ class SchedulerService:
 
         return call
 
-    def shepherd_orders(self, body: Mapping[str, Any], user: str) -> Document:
-        """Return the orders for a user's shepherd, after waiting for the first; not by the deciding thread.
+    def job_runner_orders(self, body: Mapping[str, Any], user: str) -> Document:
+        """Return the orders for a user's job runner, after waiting for the first; not by the deciding thread.
 
         Raises
         ------
@@ -368,14 +526,15 @@ class SchedulerService:
         life = body.get("life")
         if set(body) != {"life"} or not isinstance(life, str) or not REQUEST.fullmatch(life):
             raise UsageError(
-                'a shepherd asks with {"life": 1 to 64 letters, digits, dots, - and _}',
+                'a job runner asks with {"life": 1 to 64 letters, digits, dots, - and _}',
                 code="request-invalid", field="life",
             )  # fmt: skip
-        if self.shepherds is None:
+        if self.job_runners is None:
             raise ForbiddenError(
-                "this scheduler is of one user, and has no shepherds", code="scheduler-not-shared"
+                "this scheduler is of one user, and has no job runners",
+                code="scheduler-not-shared",
             )
-        orders = self.shepherds.take(user, life)
+        orders = self.job_runners.take(user, life)
         return {"orders": [message_document(one) for one in orders]}
 
     def drain(self, host: str) -> Call:
@@ -383,7 +542,7 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             self.scheduler.drain(clock, host)
-            return queue_document(self.scheduler, self.name)
+            return {**queue_document(self.scheduler, self.name)}
 
         return call
 
@@ -392,14 +551,17 @@ class SchedulerService:
 
         def call(clock: float) -> Document:
             self.scheduler.resume(clock, host)
-            return queue_document(self.scheduler, self.name)
+            return {**queue_document(self.scheduler, self.name)}
 
         return call
 
     def queue(self) -> Call:
         """Return the call that looks at hosts and jobs."""
         return Look(
-            lambda _: queue_document(self.scheduler, self.name) | self._foresight.snapshot(),
+            lambda _: {
+                **queue_document(self.scheduler, self.name),
+                **self._foresight.snapshot(),
+            },
             self._foresight.of_queue,
         )
 
@@ -423,9 +585,27 @@ class SchedulerService:
             lambda document: self._foresight.what_if(document, changes),
         )
 
-    def history(self) -> Call:
-        """Return the call that looks at the jobs that are over."""
-        return Look(lambda _: history_document(self.scheduler, self.name))
+    def history(self, query: Mapping[str, str]) -> Look:
+        """Return the call that looks at jobs that are over: the first `limit` of those after the job `after`."""
+        limit = query.get("limit", str(MAX_HISTORY))
+        if not query.keys() <= {"after", "limit"} or not (
+            re.fullmatch(r"[0-9]{1,4}", limit) and 1 <= int(limit) <= MAX_HISTORY
+        ):
+            raise UsageError(
+                f"the history is asked for with ?after=JOB&limit=N, N from 1 to {MAX_HISTORY}",
+                code="request-invalid", field="limit", bound=MAX_HISTORY,
+            )  # fmt: skip
+        after, most = self.number(query["after"]) if "after" in query else 0, int(limit)
+
+        def then(document: Document) -> Document:
+            recent = {self.number(job["job"]): job for job in document["jobs"]}
+            known = {**self.scheduler.log.history.documents(after, most + 1), **recent}
+            numbers = sorted(number for number in known if number > after)
+            page = numbers[:most]
+            following = f"{self.name}.{page[-1]}" if len(numbers) > most else None
+            return {**document, "jobs": [known[number] for number in page], "next": following}
+
+        return Look(lambda _: {**history_document(self.scheduler, self.name)}, then)
 
 
 def checked(document: Mapping[str, Any]) -> JobSubmission:
@@ -446,25 +626,35 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
             "requested": _is_number(one.requested),
             "priority": _is_number(one.priority),
             "work": isinstance(one.work, dict),
+            "require": isinstance(one.work, dict) and _is_requirement(one.work.get(REQUIRE, "")),
         }
         size = len(json.dumps(one.work, allow_nan=False))  # as the log writes it
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(
             f"submission: {str(error)[:200]}", code="request-invalid", field="submission"
         ) from None
-    if size > MOST_WORK:
+    if size > MAX_WORK:
         raise UsageError(
-            f"what is to be run takes {size} bytes of settings and paths, and may take {MOST_WORK}",
-            code="message-too-long", field="work", value=size, bound=MOST_WORK,
+            f"the order has {size} bytes, its template and user file included, and may have {MAX_WORK}",
+            code="message-too-long", field="work", value=size, bound=MAX_WORK,
         )  # fmt: skip
     if unfit := [name for name, is_fit in fit.items() if not is_fit]:
         raise UsageError(
             "submission: hosts are whole numbers, seconds and priority numbers below 1e9, a name has at most "
-            "80 printable characters, work is an object",
+            f"80 printable characters, work is an object, its {REQUIRE} has at most {MAX_CHARACTERS} characters",
             code="request-invalid", field=unfit[0],
         )  # fmt: skip
     return one
 
 
+def _is_requirement(text: object) -> bool:
+    """Whether a text may be shown to other users as a requirement; its client and the daemon parse it."""
+    return (
+        isinstance(text, str)
+        and len(text) <= MAX_CHARACTERS
+        and "".join(text.split()).isprintable()
+    )
+
+
 def _is_number(value: object) -> bool:
-    return type(value) in {int, float} and abs(cast("float", value)) < MOST_NUMBER
+    return type(value) in {int, float} and abs(cast("float", value)) < MAX_NUMBER

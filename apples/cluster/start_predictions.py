@@ -11,8 +11,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from apples.cluster.answers import Document
+from apples.cluster.live_job import JobSubmission
 from apples.cluster.planner import PlannerClient
-from apples.cluster.queue_snapshot import QueueSnapshot, snapshot_of
+from apples.cluster.queue_snapshot import (
+    MAX_QUEUED,
+    QueueSnapshot,
+    as_if_submitted,
+    snapshot_of,
+)
 from apples.cluster.scheduler import LiveScheduler
 from apples.errors import LaunchError, UsageError
 
@@ -25,7 +31,8 @@ WHAT_IF_SECONDS = 10.0
 NOT_YET = "its start is being computed"
 NO_PLANNER = "nothing is foretold where jobs share hosts"
 NO_HISTORY = "too few runs are over to say when it starts"
-MOST_CHANGED = 1000
+TOO_FAR_BACK = f"it is not among the first {MAX_QUEUED} jobs that may be started"
+MAX_CHANGED = 1000
 
 
 class Foresight:
@@ -77,6 +84,8 @@ class Foresight:
         found = None
         if self._planner is None:
             return document | {"start_unknown": NO_PLANNER}
+        if snapshot is not None and all(job.number != number for job in snapshot.jobs):
+            return document | {"start_unknown": TOO_FAR_BACK}
         if snapshot is not None:
             answer = self._planner.ask("changes", snapshot, job=number)
             found = self._found(snapshot, answer)
@@ -93,20 +102,28 @@ class Foresight:
             one["end"] = self._end(found, one["job"])
         return document
 
+    def with_job(self, submission: JobSubmission) -> Document:
+        """Return the queue with a job that is not submitted, for `of_submission`; only by the deciding thread."""
+        snapshot = self._answerable(self.snapshot())
+        snapshot, source = as_if_submitted(self._scheduler, snapshot, submission)
+        requested = snapshot.jobs[-1].requested
+        return {SNAPSHOT: snapshot, "requested": requested, "estimated_by": source}
+
+    def of_submission(self, document: Document) -> Document:
+        """Return the predicted start and finish of a job that is not submitted."""
+        snapshot = document.pop(SNAPSHOT)
+        answer = self._answered("submission", snapshot)
+        return {
+            "schema": "apples.prediction/1", "name": self._name,
+            "time": self._scheduler.state.wall + snapshot.time,
+            "basis": "history" if answer["draws"] > 1 else "estimates", **document,
+            "start": self._at(snapshot, answer["start"]), "finish": self._at(snapshot, answer["finish"]),
+        }  # fmt: skip
+
     def what_if(self, document: Document, changes: Mapping[str, Any]) -> Document:
         """Return the queue's future now, and as it would be."""
-        snapshot = document[SNAPSHOT]
-        if self._planner is None:
-            raise UsageError(NO_PLANNER, code="planner-missing")
-        if snapshot is None:
-            raise LaunchError("no prediction can be made now", code="prediction-unavailable")
-        answer = self._planner.ask("what_if", snapshot, WHAT_IF_SECONDS, changes=changes)
-        if answer is None:
-            raise LaunchError(
-                f"no answer of the planner within {WHAT_IF_SECONDS:g} s (for a long queue it compiles "
-                "its loops, once for each version of apples); ask again",
-                code="planner-silent", seconds=WHAT_IF_SECONDS,
-            )  # fmt: skip
+        snapshot = self._answerable(document)
+        answer = self._answered("what_if", snapshot, changes=changes)
         both = {}
         for which in ("now", "then"):
             one = answer[which]
@@ -126,6 +143,38 @@ class Foresight:
         }  # fmt: skip
 
     # ----------------------------------------------------------------------------- asking
+    def _answerable(self, document: Document) -> QueueSnapshot:
+        """Return the snapshot of an answer.
+
+        Raises
+        ------
+        UsageError
+            Jobs share hosts under the scheduler's policy. Permanent.
+        LaunchError
+            The scheduler cannot write its log. Transient.
+        """
+        snapshot: QueueSnapshot | None = document[SNAPSHOT]
+        if self._planner is None:
+            raise UsageError(NO_PLANNER, code="planner-missing")
+        if snapshot is None:
+            raise LaunchError("no prediction can be made now", code="prediction-unavailable")
+        return snapshot
+
+    def _answered(self, what: str, snapshot: QueueSnapshot, **more: Any) -> Document:
+        """Return the planner's answer, or raise `LaunchError` if there is none in time."""
+        answer = (
+            None
+            if self._planner is None
+            else self._planner.ask(what, snapshot, WHAT_IF_SECONDS, **more)
+        )
+        if answer is None:
+            raise LaunchError(
+                f"no answer of the planner within {WHAT_IF_SECONDS:g} s (for a long queue it compiles "
+                "its loops, once for each version of apples); ask again",
+                code="planner-silent", seconds=WHAT_IF_SECONDS,
+            )  # fmt: skip
+        return answer
+
     def _future(self, snapshot: QueueSnapshot) -> tuple[QueueSnapshot, Document] | None:
         if self._last is not None and self._last[0] is snapshot:
             return self._last
@@ -206,6 +255,6 @@ def checked_changes(body: Mapping[str, Any], number_of: Callable[[str], int]) ->
 def _all_are(found: object, kind: type) -> bool:
     return (
         isinstance(found, dict)
-        and len(found) <= MOST_CHANGED
+        and len(found) <= MAX_CHANGED
         and all(type(value) is kind for value in found.values())
     )

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final
 
+from apples.cluster.documents import HostState
 from apples.cluster.live_job import (
     JobSubmission,
     LiveJob,
@@ -20,12 +21,15 @@ from apples.cluster.live_job import (
     submission_of,
 )
 from apples.errors import UsageError
+from apples.scheduling.usage import UserUsage
 
 Record = dict[str, Any]
 
-MOST_ANSWERS: Final = 20_000
+MAX_ANSWERS: Final = 20_000
 ANSWER_SECONDS: Final = 86_400.0
 """For so long a request of the same id is answered as it was the first time."""
+PROMISES_PER_RECORD: Final = 5000
+"""A longer record could not be read again."""
 LOST_SUBMISSION = (
     "its submission cannot be read in the log: it is held where it is and not started again"
 )
@@ -46,6 +50,24 @@ class Quarantine:
     folder: str
     epoch: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """What a record has of promises and usage."""
+
+    promises: Mapping[int, float]
+    usage: UserUsage | None
+    half_life: float | None
+
+    @classmethod
+    def parse(cls, record: Record) -> _Decided:
+        half_life = record.get("half_life")
+        return cls(
+            {int(job): float(time) for job, time in record.get("promises", {}).items()},
+            UserUsage.parse(record["usage"]) if "usage" in record else None,
+            None if half_life is None else float(half_life),
+        )
 
 
 @dataclass
@@ -74,6 +96,14 @@ class SchedulerState:
         The highest number of a job so far.
     waiting, waiting_of
         How many jobs are in the queue, and of each user.
+    held
+        Numbers of the waiting jobs that the policy took out of the queue.
+    policy, cpus
+        The name of the policy, and CPUs of each host where jobs share hosts, as of the last start.
+    promises
+        Waiting job -> when the policy has promised it its hosts.
+    usage
+        What users have used of the hosts; None: no policy that looks at it was ever started.
     """
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
@@ -87,6 +117,12 @@ class SchedulerState:
     last: int = 0
     waiting: int = 0
     waiting_of: Counter[str] = field(default_factory=Counter)
+    content_bytes: int = 0
+    held: set[int] = field(default_factory=set)
+    policy: str = ""
+    cpus: int = 0
+    promises: dict[int, float] = field(default_factory=dict)
+    usage: UserUsage | None = None
     _answers: OrderedDict[str, tuple[str, int, float]] = field(default_factory=OrderedDict)
 
     # ----------------------------------------------------------------------------- records
@@ -114,10 +150,17 @@ class SchedulerState:
         job = self._job(record)
         last = int(record.get("last", 0))
         incarnation, wall = int(record.get("incarnation", 0)), float(record.get("wall", self.wall))
+        decided = _Decided.parse(record)
+        self.time = max(self.time, at)
         if job is not None:
             self.put(job)
-        for number in map(int, record.get("forget", ())):
-            self.jobs.pop(number, None)
+        forgotten = {*map(int, record.get("forget", ()))}
+        if forgotten:
+            self.jobs = {
+                number: job for number, job in self.jobs.items() if number not in forgotten
+            }
+            for request in self.requests_of(forgotten).values():
+                del self._answers[request[0]]
         for host, why in quarantined.items():
             if why is None:
                 self.quarantined.pop(host, None)
@@ -126,9 +169,23 @@ class SchedulerState:
         self.hosts, self.drained, self.wall = hosts, drained, wall
         self.incarnation = max(self.incarnation, incarnation)
         self.last = max(self.last, last)
-        self.time = max(self.time, at)
+        self._take(decided, record)
         if remembered is not None:
             self._remember(*remembered)
+
+    def _take(self, decided: _Decided, record: Record) -> None:
+        """Take in what a policy has promised, and by which policy and how usage counts from now on."""
+        self.cpus = int(record.get("cpus", self.cpus))
+        policy = str(record.get("policy", self.policy))
+        if policy != self.policy:
+            self.policy, self.promises = policy, {}
+        for number, time in decided.promises.items():
+            if number in self.jobs and self.jobs[number].waits:
+                self.promises[number] = time
+        if decided.usage is not None:
+            self.usage = decided.usage
+        if decided.half_life is not None:
+            self.usage = (self.usage or UserUsage(decided.half_life)).copy(decided.half_life)
 
     def _job(self, record: Record) -> LiveJob | None:
         """Return the job of a record, None: it is about none."""
@@ -149,8 +206,16 @@ class SchedulerState:
             "do": "state", "at": self.time, "wall": self.wall, "incarnation": self.incarnation,
             "hosts": list(self.hosts), "drained": sorted(self.drained), "last": self.last,
             "quarantined": {host: quarantine_document(why) for host, why in self.quarantined.items()},
+            "policy": self.policy, "cpus": self.cpus,
         }]  # fmt: skip
+        if self.usage is not None:
+            found[0]["usage"] = self.usage.document()
         found += [{"do": "job", **submitted_record(job)} for job in self.jobs.values()]
+        promises = [*self.promises.items()]
+        found += [
+            {"do": "promise", "promises": {str(job): time for job, time in promises[k : k + PROMISES_PER_RECORD]}}
+            for k in range(0, len(promises), PROMISES_PER_RECORD)
+        ]  # fmt: skip
         found += [
             {"do": "answer", "answer": [key, *answer]} for key, answer in self._answers.items()
         ]
@@ -160,11 +225,28 @@ class SchedulerState:
     def put(self, job: LiveJob) -> None:
         """Have a job be as it is now."""
         before = self.jobs.get(job.number)
+        if before is not None and (before.hosts, before.mates) != (job.hosts, job.mates):
+            self._charge(before)
+        if (
+            self.usage is not None and not job.holds
+        ):  # the ledger of a pass charges for hosts being left
+            self.usage.forget(job.number)
+        self.content_bytes -= 0 if before is None else before.submission.content_bytes
+        if job.is_over:
+            job = replace(job, submission=job.submission.without_contents())
+        self.content_bytes += job.submission.content_bytes
         for host in before.holds - job.holds if before is not None else ():
             self._let_go(host, job.number)
         more = job.waits - (before is not None and before.waits)
         self.waiting += more
         self.waiting_of[job.submission.user] += more
+        if not job.waits:
+            self.promises.pop(job.number, None)
+        if job.waits and job.held:
+            self.held.add(job.number)
+            self.promises.pop(job.number, None)
+        else:
+            self.held.discard(job.number)
         for host in job.holds:
             self.holders[host] = tuple(sorted({*self.holders.get(host, ()), job.number}))
         self.jobs[job.number] = job if before is None else self._parted(job)
@@ -176,7 +258,19 @@ class SchedulerState:
         if rest:
             self.holders[host] = rest
         for one in rest:
-            self.jobs[one] = self._parted(self.jobs[one])
+            parted = self._parted(self.jobs[one])
+            if parted is not self.jobs[one]:
+                self._charge(self.jobs[one])
+                self.jobs[one] = parted
+
+    def _charge(self, job: LiveJob) -> None:
+        """Enter what a job has used of its hosts until now: of those that it shares as a guest, its share."""
+        if self.usage is None or not job.hosts or job.started is None:
+            return
+        shared = sum(host in self.jobs[mate].hosts for mate in job.mates for host in job.hosts)
+        own = len(job.hosts) - shared * (1.0 - job.share)
+        user = job.submission.user
+        self.usage.enter(job.number, user, job.started, self.time, own * (self.cpus or 1))
 
     def _parted(self, job: LiveJob) -> LiveJob:
         """Return a job without those of its mates with which it has no host in common any more."""
@@ -194,18 +288,19 @@ class SchedulerState:
             The id was used for another submission. Permanent.
         """
         found = self._answers.get(request)
-        if found is None:
-            return None
-        if found[0] != digest:
-            raise UsageError(
-                f"request {request}: this id was used for another submission",
-                code="request-id-reused", request=request,
-            )  # fmt: skip
-        return found[1]
+        return None if found is None else same_request(request, digest, found[0], found[1])
+
+    def requests_of(self, jobs: Collection[int]) -> dict[int, tuple[str, str]]:
+        """Return request id and digest of each of some jobs that was submitted with an id."""
+        return {
+            job: (request, digest)
+            for request, (digest, job, _) in self._answers.items()
+            if job in jobs
+        }
 
     def _remember(self, request: str, digest: str, job: int, at: float) -> None:
         self._answers[request] = (digest, job, at)
-        while len(self._answers) > MOST_ANSWERS or (
+        while len(self._answers) > MAX_ANSWERS or (
             next(iter(self._answers.values()))[2] < at - ANSWER_SECONDS
         ):
             self._answers.popitem(last=False)
@@ -220,7 +315,7 @@ class SchedulerState:
         held = self.holders.get(host, ())
         return next((one for one in held if not {*self.jobs[one].mates} & {*held}), 0)
 
-    def host_state(self, host: str) -> str:
+    def host_state(self, host: str) -> HostState:
         """Return where a host is in its life, but for what is only decided and not ordered."""
         if host in self.quarantined:
             return "quarantined"
@@ -241,6 +336,22 @@ def digest_of(submission: JobSubmission) -> str:
     """Return by what two submissions of the same request id are told apart."""
     text = json.dumps(submission_document(submission), sort_keys=True)
     return sha256(text.encode()).hexdigest()[:32]
+
+
+def same_request(request: str, digest: str, known: str, job: int) -> int:
+    """Return the job of a request id that is known with a digest.
+
+    Raises
+    ------
+    UsageError
+        The id was used for another submission. Permanent.
+    """
+    if digest != known:
+        raise UsageError(
+            f"request {request}: this id was used for another submission",
+            code="request-id-reused", request=request,
+        )  # fmt: skip
+    return job
 
 
 def submitted_record(job: LiveJob) -> Record:

@@ -14,14 +14,15 @@ from typing import Any
 import hat
 from apples.agent.session.spec import RunSpec
 from apples.applications.files import is_master_worker
+from apples.cluster.orders import REQUIRE
 from apples.cluster.seals import sealed
-from apples.errors import UsageError
+from apples.errors import UsageError, coded
 from apples.jobs.spec import JobSpec, UnitsSpec, working_directory
 
 KINDS = ("rigid", "moldable", "malleable", "evolving")
 UNESTIMATED = 3600.0
 """The run time of a job that neither its user nor its model has estimated, seconds."""
-MOST_TEMPLATE = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class JobRequest:
         Jobs that have to finish before, as ``NAME.NUMBER``.
     messages
         Document of a run whose messages say which hosts are to be neighbours.
+    require
+        Requirement on its CPUs, ``CPUSET[...]``; empty: none.
     directory
         Folder it is submitted from.
     """
@@ -57,6 +60,7 @@ class JobRequest:
     verify: str = "auto"
     count_messages: bool = False
     messages: Path | None = None
+    require: str = ""
     directory: Path = field(default_factory=working_directory)
 
     def body(self) -> dict[str, Any]:
@@ -67,9 +71,9 @@ class JobRequest:
         hat.DocumentError
             A master/worker program does not say what it should, or the template is no TOML.
         UsageError
-            The numbers of hosts, the kind and the template do not go together.
+            The numbers of hosts, the kind, the requirement and the template do not go together.
         """
-        read = _read(self.template)
+        content, read = _read(self.directory / self.template)
         most = self.minimum if self.maximum is None else self.maximum
         if most < self.minimum:
             raise UsageError(
@@ -84,7 +88,11 @@ class JobRequest:
         kind = _kind(self.kind, self.minimum, most, units or read.get("malleable") is True)
         if units and self.kind is None and kind == "malleable":
             kind = "evolving"
-        work = sealed((self._units(kind) if units else self._application()).document())
+        spec = self._units(kind, content) if units else self._application(content)
+        document = spec.document()
+        if self.require:
+            document[REQUIRE] = _requirement(self.require, read.get("malleable") is True)
+        work = sealed(document)
         submission = {
             "minimum": self.minimum, "maximum": most, "kind": kind, "modelled": self.seconds is None,
             "requested": UNESTIMATED if self.seconds is None else self.seconds, "priority": self.priority,
@@ -94,16 +102,19 @@ class JobRequest:
             submission["messages"] = between_hosts(self.directory / self.messages)
         return {"request": secrets.token_hex(8), "submission": submission}
 
-    def _application(self) -> JobSpec:
+    def _application(self, content: str) -> JobSpec:
+        contents = {"template": content}
+        if self.user is not None:
+            contents["user"], _ = _read(self.directory / self.user)
         # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
         spec = RunSpec(
             Path(os.devnull), self.template, self.user, self.settings, "minimum_execution_time",
             self.weather, verify=self.verify, count_messages=self.count_messages,
-            messages=self.messages,
+            messages=self.messages, contents=contents,
         )  # fmt: skip
         return JobSpec(spec, self.directory)
 
-    def _units(self, kind: str) -> UnitsSpec:
+    def _units(self, kind: str, content: str) -> UnitsSpec:
         """Return what a master with its workers is to do; live weather is what its workers are seen to do."""
         for option, said in {
             "--count-messages": self.count_messages,
@@ -124,13 +135,40 @@ class JobRequest:
             )
         from apples.applications.master_worker.document import MasterWorkerProgram  # noqa: PLC0415 - few jobs are
 
-        MasterWorkerProgram.read(self.template, self.settings)
+        MasterWorkerProgram.read(self.template, self.settings, content)
         weather = "static" if self.weather == "live" else self.weather
         verify = "none" if self.verify == "none" else "sample"
         return UnitsSpec(
             self.template, settings=self.settings, weather=weather, verify=verify,
-            evolving=kind == "evolving", directory=self.directory,
+            evolving=kind == "evolving", directory=self.directory, contents={"units": content},
         )  # fmt: skip
+
+
+def _requirement(text: str, malleable: bool) -> str:
+    """Return a requirement that a topology daemon can read.
+
+    Raises
+    ------
+    UsageError
+        It cannot be read, or the ranks of such a program are not started through the daemon. Permanent.
+    """
+    from apples.topology.language import parse  # noqa: PLC0415 - few jobs have one
+    from apples.topology.requirement import CPUSET  # noqa: PLC0415 - as above
+
+    if not malleable:
+        raise UsageError(
+            "--require: the template lacks 'malleable = true': daemons give CPUs to ranks of such a "
+            "program only",
+            code="program-not-malleable",
+            option="--require",
+        )
+    try:
+        parse(text, broker=CPUSET)
+    except UsageError as error:
+        raise UsageError(
+            f"--require: {error}", **{**coded(error), "option": "--require"}
+        ) from None
+    return text
 
 
 def between_hosts(run: Path) -> list[list[int]]:
@@ -138,33 +176,34 @@ def between_hosts(run: Path) -> list[list[int]]:
 
     Empty where it was on more hosts than a submission may tell of.
     """
-    from apples.cluster.live_job import MOST_TALK, MOST_TALKING  # noqa: PLC0415
+    from apples.cluster.live_job import MAX_TALK, MAX_TALKING  # noqa: PLC0415
     from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - few jobs name a run
 
     found = MessageMatrix.of_run(run)
     rows = found.by_host(found.bytes)
     most = max([1, *(size for i, row in enumerate(rows) for j, size in enumerate(row) if i != j)])
-    if len(rows) > MOST_TALKING:
+    if len(rows) > MAX_TALKING:
         return []
     return [
-        [0 if i == j else size * MOST_TALK // most for j, size in enumerate(row)]
+        [0 if i == j else size * MAX_TALK // most for j, size in enumerate(row)]
         for i, row in enumerate(rows)
     ]
 
 
-def _read(place: Path) -> Mapping[str, Any]:
-    """Return what a template, or a master/worker program, says; a template's job reads the rest of it.
+def _read(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return the text and the data of a TOML file, for example a template.
 
     Raises
     ------
     hat.DocumentError
-        It is no TOML file.
+        The file is not readable, or not TOML.
     """
     with suppress(OSError, ValueError, RecursionError):
-        if place.is_file():
-            with place.open("rb") as stream:
-                return tomllib.loads(stream.read(MOST_TEMPLATE).decode())
-    return hat.Document.read(place).data  # slower to load, and says what is wrong and where
+        if path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
+            content = path.read_text("utf-8")
+            return content, tomllib.loads(content)
+    document = hat.Document.read(path, limit=MAX_FILE_BYTES)  # loads slowly; names file and line
+    return document.text, dict(document.data)
 
 
 def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str:

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.jobs.scheduler_client import OVER
 from apples.ui.tables import fitted, in_columns
 from apples.ui.units import counted, duration
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from apples.cluster.documents import (
+        HistoryDocument,
+        PredictionDocument,
+        QueueDocument,
+        ReplayDocument,
+        ScheduledJob,
+        SubmittedAnswer,
+        WaitingDocument,
+        WhatIfDocument,
+    )
+
 SHOWN_OVER = 10
 SHOWN_STARTS = 20
 NO_HOSTS = "no hosts yet: nodes join when an allocation runs"
 
 
-def submitted_text(document: Document, why: Document | None) -> str:
+def submitted_text(document: SubmittedAnswer, why: WaitingDocument | None) -> str:
     """Return where a job is that was just submitted, why it waits and until when, and what to type next."""
     job = document["job"]
     if (document if why is None else why)["state"] in {"starting", "running"}:
@@ -28,14 +40,37 @@ def submitted_text(document: Document, why: Document | None) -> str:
             f"{job} waits: {why['reason']} (place {why['position']})",
             *_future_lines(why, why["time"]),
         ]
-    return "\n".join([*lines, f"next: apples why {job}"])
+    return "\n".join([*lines, f"next: apples queue {job}"])
 
 
-def queue_text(document: Document) -> str:
+def prediction_text(document: PredictionDocument) -> str:
+    """Return start and finish of a job that is not submitted, and the source of its run time."""
+    now, start, finish = document["time"], document["start"], document["finish"]
+    if start is None or finish is None:
+        first = f"{document['name']}: the job would not start: too few hosts are in service"
+    elif document["basis"] == "history":
+        first = (
+            f"{document['name']}: the job would start {interval_text(start, now)} and finish "
+            f"{interval_text(finish, now)}; eight of ten times are meant to be inside"
+        )
+    else:
+        first = (
+            f"{document['name']}: the job would start in {duration(max(0.0, start[1] - now))} and finish in "
+            f"{duration(max(0.0, finish[1] - now))} by the estimated run times; an interval needs at least "
+            "10 ended jobs"
+        )
+    by = "--seconds" if document["estimated_by"] == "user" else "the application's model"
+    return (
+        f"{first}\nestimated run time: {duration(document['requested'])}, by {by}; nothing is submitted\n"
+        "next: the same command without --dry-run"
+    )
+
+
+def queue_text(document: QueueDocument) -> str:
     """Return hosts, then jobs: those that wait, those that run, and the last that are over."""
     jobs = document["jobs"]
     running = [one for one in jobs if one["hosts"] and one["state"] not in OVER]
-    waiting = [one for one in jobs if one["state"] in {"queued", "held", "placing"}]
+    waiting = [one for one in jobs if one["state"] in {"queued", "held"}]
     free = sum(one["state"] == "free" for one in document["hosts"])
     first = (
         f"{document['name']}: {counted(len(document['hosts']), 'host')}, {free} free; "
@@ -66,7 +101,7 @@ NARROW, WIDE = 60, 100
 """Columns of a terminal, from which on more of a queue is shown."""
 
 
-def watched_text(document: Document, columns: int, lines: int) -> str:
+def watched_text(document: QueueDocument, columns: int, lines: int) -> str:
     """Return as much of a queue as a terminal of this size shows, the most needed first.
 
     A wide one shows what `queue_text` does, a usual one no kinds and names, a narrow one a line a job.
@@ -92,7 +127,7 @@ def watched_text(document: Document, columns: int, lines: int) -> str:
     return fitted(found, columns, lines)
 
 
-def _troubles(document: Document) -> Iterator[str]:
+def _troubles(document: QueueDocument) -> Iterator[str]:
     if document["trouble"]:
         yield (
             f"nothing can be recorded, and nothing new is started: {document['trouble']}; this is what was "
@@ -102,7 +137,7 @@ def _troubles(document: Document) -> Iterator[str]:
         yield f"{duration(max(0.0, document['time'] - one['time']))} ago: {one['text']}"
 
 
-def _hosts(one: Document) -> str:
+def _hosts(one: ScheduledJob) -> str:
     if one["hosts"]:
         return ", ".join(one["hosts"])
     if one["minimum"] == one["maximum"]:
@@ -110,11 +145,13 @@ def _hosts(one: Document) -> str:
     return f"{one['minimum']}-{one['maximum']}"
 
 
-def _said(one: Document, now: float) -> str:
-    """Return why a job waits, and when it starts; of one that runs when it ends."""
+def _said(one: ScheduledJob, now: float) -> str:
+    """Return why a job waits, its requirement on CPUs, and when it starts or ends."""
     said = [str(one["reason"])] if one["reason"] else []
     if one["state"] in {"queued", "held"} and (estimate := estimate_text(one)):
         said.append(estimate)
+    if one["state"] not in OVER and one.get("require"):
+        said.append(f"CPUs: {' '.join(one['require'].split())}")
     if one["start"]:
         said.append(f"starts {interval_text(one['start'], now)}")
     if rest := rest_text(one, now):
@@ -122,7 +159,7 @@ def _said(one: Document, now: float) -> str:
     return "; ".join(said)
 
 
-def rest_text(one: Document, now: float) -> str:
+def rest_text(one: Mapping[str, Any], now: float) -> str:
     """Return when a running job is expected to end, by its iterations so far; empty: nobody can say.
 
     Examples
@@ -136,7 +173,7 @@ def rest_text(one: Document, now: float) -> str:
     return f"in about {duration(max(0.0, end - now))}"
 
 
-def asks_text(one: Document) -> str:
+def asks_text(one: Mapping[str, Any]) -> str:
     """Return how many hosts a running job has asked for; empty: it has not asked.
 
     Examples
@@ -150,20 +187,20 @@ def asks_text(one: Document) -> str:
     return f"{least}" if least == most else f"{least} to {most}"
 
 
-def estimate_text(one: Document) -> str:
+def estimate_text(one: ScheduledJob | WaitingDocument) -> str:
     """Return how long a job runs where its user has not said so; an older scheduler says nothing of it."""
     if one.get("estimated_by") == "model":
         return f"runs about {duration(one['requested'])} by its model"
     return "nobody knows how long it runs" if one.get("estimated_by") == "nobody" else ""
 
 
-def _iteration(one: Document) -> str:
+def _iteration(one: ScheduledJob) -> str:
     if one["iteration"] is None:
         return ""
     return f"{one['iteration']}" + (f"/{one['iterations']}" if one["iterations"] else "")
 
 
-def why_text(document: Document) -> str:
+def why_text(document: WaitingDocument) -> str:
     """Return why a job waits, with the two numbers, and who is before it."""
     job = document["job"]
     if document["position"] is None:
@@ -186,7 +223,7 @@ def why_text(document: Document) -> str:
     return "\n".join([*lines, *_future_lines(document, document["time"])])
 
 
-def _future_lines(why: Document, now: float) -> Iterator[str]:
+def _future_lines(why: WaitingDocument, now: float) -> Iterator[str]:
     """Yield when a waiting job will start, and what would have it start now."""
     if why["start"]:
         yield f"it starts {interval_text(why['start'], now)}"
@@ -216,7 +253,7 @@ def interval_text(interval: Sequence[float], now: float) -> str:
     return f"in about {middle} ({first} to {last})"
 
 
-def what_if_text(document: Document, now: float) -> str:
+def what_if_text(document: WhatIfDocument, now: float) -> str:
     """Return the queue's future as it is and as it would be, side by side."""
     both = document["now"], document["then"]
     rows: list[tuple[str, ...]] = [
@@ -243,7 +280,7 @@ def what_if_text(document: Document, now: float) -> str:
     return "\n".join(lines)
 
 
-def history_text(document: Document) -> str:
+def history_text(document: HistoryDocument) -> str:
     """Return a line a job that is over."""
     head = ("job", "state", "name", "waited", "ran", "attempts", "resizes", "")
     rows = [
@@ -261,6 +298,31 @@ def _between(begin: float | None, end: float | None) -> str:
     return "" if begin is None or end is None else duration(max(0.0, end - begin))
 
 
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def replay_text(document: ReplayDocument) -> str:
+    """Return the verdict of a replay, then a line for each decision."""
+    logged, made = document["logged"], document["reproduced"]
+    first = (
+        f"{document['name']}: the replay reproduces {made} of {counted(logged, 'decision')} "
+        f"of {document['policy']} since {_moment(document['since'])}"
+    )
+    lines = [first]
+    if document["difference"]:
+        lines.append(f"first difference: {document['difference']}")
+    rows = [
+        (
+            _moment(one["time"]), one["decision"], one["job"], ", ".join(one["hosts"]), one["reason"],
+            one["runner_up"],
+        )
+        for one in document["decisions"]
+    ]  # fmt: skip
+    head = ("time", "decision", "job", "hosts", "reason", "runner-up")
+    return "\n".join([*lines, "", *in_columns([head, *rows])] if rows else lines)
+
+
 STATUS = {
     "finished": 1,
     "cancelled": 5,
@@ -268,7 +330,7 @@ STATUS = {
 """The standard workload format's number of a state; 0: it failed."""
 
 
-def swf_lines(history: Mapping[str, Any]) -> Iterator[str]:
+def swf_lines(history: HistoryDocument) -> Iterator[str]:
     """Yield a history in the standard workload format, a processor a host: a log for `apples simulate`.
 
     Allocated processors are the mean of what a job had over its time, rounded; requested ones the most that it
@@ -280,12 +342,12 @@ def swf_lines(history: Mapping[str, Any]) -> Iterator[str]:
     for one in history["jobs"]:
         submitted = one["submitted"] - history["begin"]
         started, ended = one["started"], one["ended"]
-        ran = started is not None and ended is not None
-        wait = max(0.0, started - one["submitted"]) if ran else -1
-        run = max(0.0, ended - started) if ran else -1
+        wait = run = had = -1.0
+        if started is not None and ended is not None:
+            wait, run = max(0.0, started - one["submitted"]), max(0.0, ended - started)
+            had = max(1.0, float(round(one["mean_hosts"] or one["maximum"])))
         number = one["job"].rpartition(".")[2]
         fields = [-1.0] * 18
-        had = max(1.0, float(round(one["mean_hosts"] or one["maximum"]))) if ran else -1.0
         fields[:5] = [float(number), submitted, wait, run, had]
         fields[7], fields[8] = float(one["maximum"]), one["requested"]
         fields[10] = float(STATUS.get(one["state"], 0))

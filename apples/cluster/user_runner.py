@@ -1,8 +1,8 @@
-"""The shepherd: runs one user's jobs with that user's rights, for a scheduler of several users.
+"""The job runner: runs one user's jobs with that user's rights, for a scheduler of several users.
 
-It asks the scheduler for orders and carries them out as the scheduler of one user does (`JobServiceExecutor`). It
-obeys no order to start, or to look into, what its user has not submitted, and none of a scheduler that has been
-replaced. Jobs go on without it, as without a scheduler.
+It polls the scheduler for orders and carries them out as the scheduler of one user does (`JobServiceExecutor`). It
+rejects a job that its user has not sealed, and the orders of a scheduler that has been replaced. Jobs go on
+without the job runner, as without a scheduler.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from apples.cluster.executor import JobServiceExecutor
@@ -23,7 +24,6 @@ from apples.cluster.orders import (
     JobReport,
     Order,
     Report,
-    SelectOrder,
     StartOrder,
 )
 from apples.cluster.seals import unsealed
@@ -31,37 +31,37 @@ from apples.cluster.user_runners import ORDERS, message_document, message_of
 from apples.errors import ApplesError, UsageError
 from apples.jobs.scheduler_client import SchedulerClient
 
-AGAIN_SECONDS: Final = 1.0
-"""Until a scheduler is asked again that did not answer."""
-MOST_AT_ONCE: Final = 200
-MOST_KEPT: Final = 10_000
-"""Reports that wait for a scheduler to answer; it asks again for what was lost."""
+RETRY_SECONDS: Final = 1.0
+"""Retry interval while the scheduler does not answer."""
+MAX_REPORTS_AT_ONCE: Final = 200
+MAX_REPORTS: Final = 10_000
+"""Reports that wait for the scheduler. It asks again for the jobs of those that are dropped beyond."""
 
 
-class Shepherd:
-    """Carries a scheduler's orders out.
+class JobRunner:
+    """Carries out the orders of a scheduler.
 
     Parameters
     ----------
     client
-        Of the scheduler, on its UNIX socket.
+        The connection to the scheduler's UNIX socket.
     executor
-        Carries out; given what to call when there is something new.
-    talk
-        Hears what is worth saying.
+        Makes the executor from the callback for new reports.
+    log
+        Receives a line when the scheduler stops answering, and when it answers again.
     """
 
     def __init__(
         self,
         client: SchedulerClient,
         executor: Callable[[Callable[[], None]], JobServiceExecutor],
-        talk: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
-        self._client, self._talk = client, talk
+        self._client, self._log = client, log
         self._life = secrets.token_hex(8)
         self._incarnation = 0
         self._stopping, self._news = threading.Event(), threading.Event()
-        self.kept: deque[Report] = deque(maxlen=MOST_KEPT)
+        self.kept: deque[Report] = deque(maxlen=MAX_REPORTS)
         self._executor = executor(self._news.set)
         self._away = False
 
@@ -72,34 +72,34 @@ class Shepherd:
             try:
                 self.obey(self._asked())
             except UsageError:
-                raise  # it will never let this user in
+                raise  # permanent: the scheduler rejects this user
             except ApplesError as error:
                 if not self._away:
-                    self._talk(f"{error}; jobs go on")
+                    self._log(f"{error}; jobs go on")
                 self._away = True
-                self._stopping.wait(AGAIN_SECONDS)
+                self._stopping.wait(RETRY_SECONDS)
         self._executor.close()
 
     def stop(self) -> None:
-        """Have `run` return soon; may be called by a signal handler."""
+        """End `run` soon. A signal handler may call this."""
         self._stopping.set()
         self._news.set()
 
     def _asked(self) -> list[Order]:
-        answer = self._client.ask("POST", "/v1/shepherd/orders", {"life": self._life})
+        answer = self._client.ask("POST", "/v1/job-runner/orders", {"life": self._life})
         if self._away:
-            self._talk("the scheduler answers again")
+            self._log("the scheduler answers again")
         self._away = False
-        return [message_of(found, ORDERS) for found in answer["orders"]]
+        return [message_of(order, ORDERS) for order in answer["orders"]]
 
     def obey(self, orders: list[Order]) -> None:
-        """Carry out what may be: nothing of a scheduler that was replaced, or that its user did not submit."""
+        """Carry out orders, without those of a replaced scheduler and those that the user did not seal."""
         obeyed: list[Order] = []
         for order in orders:
             if order.incarnation < self._incarnation:
                 continue
             self._incarnation = order.incarnation
-            if not isinstance(order, StartOrder | EstimateOrder | SelectOrder):
+            if not isinstance(order, StartOrder | EstimateOrder):
                 obeyed.append(order)
             elif (work := unsealed(order.work)) is not None:
                 obeyed.append(replace(order, work=work))
@@ -120,15 +120,15 @@ class Shepherd:
 
     def _report(self) -> None:
         while not self._stopping.is_set():
-            self._news.wait(AGAIN_SECONDS)
+            self._news.wait(RETRY_SECONDS)
             self._news.clear()
             self.kept.extend(self._executor.reports())
             try:
                 while self.kept:
-                    said = [self.kept[place] for place in range(min(len(self.kept), MOST_AT_ONCE))]
-                    body = {"reports": [message_document(one) for one in said]}
-                    self._client.ask("POST", "/v1/shepherd/reports", body)
-                    for _ in said:
+                    sent = list(islice(self.kept, MAX_REPORTS_AT_ONCE))
+                    body = {"reports": [message_document(report) for report in sent]}
+                    self._client.ask("POST", "/v1/job-runner/reports", body)
+                    for _ in sent:
                         self.kept.popleft()
             except ApplesError:
-                self._stopping.wait(AGAIN_SECONDS)
+                self._stopping.wait(RETRY_SECONDS)

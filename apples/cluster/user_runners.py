@@ -1,7 +1,7 @@
-"""Jobs of several users: each user's own process, the shepherd, carries out the orders to that user's jobs.
+"""The scheduler's side of the job runners: orders wait here until the job runner of their user asks for them.
 
-The scheduler says which hosts, and never runs anything. A shepherd asks for orders and says what has become of
-them; here they wait until it does. An order that is lost on the way is given again, as any that is not answered.
+A job runner is a process of each user that carries out the orders for that user's jobs and reports the results.
+The scheduler itself runs nothing. It repeats an order that gets no report, so an order may be lost on the way.
 """
 
 from __future__ import annotations
@@ -22,36 +22,35 @@ from apples.cluster.orders import (
     HostLeft,
     JobExecutor,
     JobReport,
+    JobRunnerAnswer,
     Order,
     Report,
     ResizeOrder,
     RunTimeEstimate,
-    SelectedHosts,
-    SelectOrder,
-    ShepherdAnswer,
     StartOrder,
 )
 from apples.errors import UsageError
 
 POLL_SECONDS: Final = 5.0
-"""For so long a question for orders waits where there are none."""
+"""Time limit of a request for orders that waits for the first order."""
 SILENT_SECONDS: Final = 15.0
-"""After so long without a question a shepherd is away."""
-MOST_AT_ONCE: Final = 200
-MOST_ORDERS: Final = 10_000
-"""Of one user; older ones are given again when they are not answered."""
-LONGEST_REASON: Final = 1000
-MOST_NUMBER: Final = 1 << 31
+"""A job runner is away after this time without a request."""
+MAX_AT_ONCE: Final = 200
+MAX_ORDERS: Final = 10_000
+"""Waiting orders of one user. The scheduler repeats those that are dropped beyond."""
+MAX_REASON_CHARS: Final = 1000
+NUMBER_BOUND: Final = 1 << 31
+MAX_CHOICES, MAX_CHOICE_HOSTS = 8, 1000
+"""Sets of hosts in an answer of a model, and hosts in a set."""
 
 ORDERS: Mapping[str, type[Order]] = {
     "start": StartOrder, "resize": ResizeOrder, "end": EndOrder, "ask": AskOrder,
-    "estimate": EstimateOrder, "select": SelectOrder,
+    "estimate": EstimateOrder,
 }  # fmt: skip
-JobNews = JobReport | HostLeft | RunTimeEstimate | SelectedHosts
-"""What a shepherd reports."""
+JobNews = JobReport | HostLeft | RunTimeEstimate
+"""The reports of a job runner."""
 REPORTS: Mapping[str, type[JobNews]] = {
     "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate,
-    "selected": SelectedHosts,
 }  # fmt: skip
 _KINDS: Mapping[type, str] = {kind: name for name, kind in {**ORDERS, **REPORTS}.items()}
 _READERS = {name: TypeAdapter(kind) for name, kind in {**ORDERS, **REPORTS}.items()}
@@ -74,7 +73,7 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
     Raises
     ------
     UsageError
-        It is none of these kinds.
+        It has another kind, or a value out of its bounds.
     """
     kind = found.get("kind") if isinstance(found, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
@@ -103,39 +102,43 @@ def _checked(kind: str, message: Any) -> Any:
     """Return a message of the right form whose numbers are within their bounds."""
     if isinstance(message, RunTimeEstimate):
         seconds = message.seconds
-        if seconds is not None and not 0 < seconds < MOST_NUMBER:
+        if seconds is not None and not 0 < seconds < NUMBER_BOUND:
             raise _invalid(kind, "above 0, or null", "seconds")
-    if isinstance(message, SelectedHosts) and not (
-        0 <= message.seconds < MOST_NUMBER and 0 <= (message.otherwise or 0.0) < MOST_NUMBER
-    ):
-        raise _invalid(kind, f"from 0 to {MOST_NUMBER}", "seconds and otherwise")
+        choices = message.choices or ()
+        if len(choices) > MAX_CHOICES or not all(
+            0 < len(hosts) <= MAX_CHOICE_HOSTS and 0 <= each < NUMBER_BOUND
+            for hosts, each in choices
+        ):
+            raise _invalid(kind, f"at most {MAX_CHOICES} sets of hosts with seconds", "choices")
     if isinstance(message, JobReport):
-        if message.asks is not None and not 0 < message.asks[0] <= message.asks[1] < MOST_NUMBER:
+        if message.asks is not None and not 0 < message.asks[0] <= message.asks[1] < NUMBER_BOUND:
             raise _invalid(kind, "from fewest to most hosts", "asks")
-        if len(message.speeds) > MOST_AT_ONCE or not all(
+        if len(message.speeds) > MAX_AT_ONCE or not all(
             0.0 < speed < inf for speed in message.speeds.values()
         ):
-            raise _invalid(kind, f"rows a second, of at most {MOST_AT_ONCE} hosts", "speeds")
-        if len(message.messages) > MOST_AT_ONCE or not all(
+            raise _invalid(kind, f"rows a second, of at most {MAX_AT_ONCE} hosts", "speeds")
+        if len(message.messages) > MAX_AT_ONCE or not all(
             0.0 <= sent < inf for _, _, sent in message.messages
         ):
-            raise _invalid(kind, f"bytes of at most {MOST_AT_ONCE} pairs of hosts", "messages")
-        return replace(message, reason=message.reason[:LONGEST_REASON])
+            raise _invalid(kind, f"bytes of at most {MAX_AT_ONCE} pairs of hosts", "messages")
+        if not 0.0 <= (message.verifying_until or 0.0) < inf:
+            raise _invalid(kind, "seconds since the epoch, or null", "verifying_until")
+        return replace(message, reason=message.reason[:MAX_REASON_CHARS])
     return message
 
 
 @dataclass
-class _Box:
-    """What waits for one user's shepherd.
+class _Mailbox:
+    """The waiting orders of one user's job runner.
 
     Attributes
     ----------
     life
-        Which start of it asked last.
+        Random name of the start of the job runner that asked last.
     seen
-        When.
+        Time of its last request.
     here
-        Whether it was said to be there.
+        Whether the scheduler was told that it is there.
     """
 
     orders: dict[tuple[type, int, int], Order] = field(default_factory=dict)
@@ -144,8 +147,8 @@ class _Box:
     here: bool = False
 
 
-class ShepherdExecutor(JobExecutor):
-    """Keeps orders for the shepherds of users; what they report reaches the scheduler as requests.
+class JobRunnerExecutor(JobExecutor):
+    """Keeps orders for the job runners of users. Their reports reach the scheduler as requests.
 
     Parameters
     ----------
@@ -155,51 +158,51 @@ class ShepherdExecutor(JobExecutor):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._boxes: dict[str, _Box] = {}
+        self._mailboxes: dict[str, _Mailbox] = {}
         self._answers: list[Report] = []
         self._changed = threading.Condition()
         self._closed = False
 
     def carry_out(self, orders: Sequence[Order]) -> None:
-        """Keep orders until they are asked for; one that is given again takes the place of the first."""
+        """Keep orders until the job runner asks. A repeated order replaces the first."""
         with self._changed:
             for order in orders:
-                box = self._boxes.setdefault(order.user, _Box())
-                if box.here and len(box.orders) < MOST_ORDERS:
-                    box.orders[type(order), order.job, order.attempt] = order
+                mailbox = self._mailboxes.setdefault(order.user, _Mailbox())
+                if mailbox.here and len(mailbox.orders) < MAX_ORDERS:
+                    mailbox.orders[type(order), order.job, order.attempt] = order
             self._changed.notify_all()
 
     def reports(self) -> list[Report]:
-        """Return which shepherds have come or gone; what they say of jobs is asked of the scheduler itself."""
+        """Return the job runners that have come or gone."""
         with self._changed:
-            for user, box in self._boxes.items():
-                if box.here and self._clock() > box.seen + SILENT_SECONDS:
-                    box.here = False
-                    box.orders.clear()
-                    self._answers.append(ShepherdAnswer(user, False))
+            for user, mailbox in self._mailboxes.items():
+                if mailbox.here and self._clock() > mailbox.seen + SILENT_SECONDS:
+                    mailbox.here = False
+                    mailbox.orders.clear()
+                    self._answers.append(JobRunnerAnswer(user, False))
             found, self._answers = self._answers, []
             return found
 
     def take(self, user: str, life: str, seconds: float = POLL_SECONDS) -> list[Order]:
-        """Return the orders for a user's shepherd, after waiting for the first; none of them is given to another.
+        """Wait for the first order for a user's job runner; return all. Each order goes to one runner.
 
         Parameters
         ----------
         life
-            Tells one start of the shepherd from the next, which has to be told anew where its jobs are.
+            Random name of this start of the job runner. After a restart the scheduler asks for its jobs again.
         """
         with self._changed:
-            box = self._boxes.setdefault(user, _Box())
-            box.seen = self._clock()
-            if not box.here or box.life != life:
-                box.here, box.life = True, life
-                self._answers.append(ShepherdAnswer(user, True))
-            self._changed.wait_for(lambda: box.orders or self._closed, seconds)
-            box.seen = self._clock()
-            return [box.orders.pop(key) for key in list(box.orders)[:MOST_AT_ONCE]]
+            mailbox = self._mailboxes.setdefault(user, _Mailbox())
+            mailbox.seen = self._clock()
+            if not mailbox.here or mailbox.life != life:
+                mailbox.here, mailbox.life = True, life
+                self._answers.append(JobRunnerAnswer(user, True))
+            self._changed.wait_for(lambda: mailbox.orders or self._closed, seconds)
+            mailbox.seen = self._clock()
+            return [mailbox.orders.pop(key) for key in list(mailbox.orders)[:MAX_AT_ONCE]]
 
     def close(self) -> None:
-        """Let those go who wait; jobs and shepherds go on."""
+        """End all waiting requests; jobs and job runners go on."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

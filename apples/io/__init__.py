@@ -4,8 +4,8 @@ Files: `documents` (a file that is replaced whole, and its lock), `journal` (lin
 they are acknowledged), `folder` (a directory used by descriptor only), `state` (the JSON documents of the state
 directory), `identity` (the identity of a state directory), `record_folders` (the folders of this user's records),
 `naming` (the path in errors of a full disk). Processes: `json_lines` (bytes cut into lines of bounded length, a
-line checked and decoded, an object encoded), `connection` (one end of a stream socket), `resumable_stream` (lines
-over a connection that may end and begin again), `tls` and `credentials` (which peer is at the other end).
+line checked and decoded, an object encoded), `connection` (one end of a stream socket), `tls` and
+`credentials` (which peer is at the other end), `sockets` (UNIX sockets in folders with long paths).
 `plugins` loads users' code.
 
 Programs that run without site packages import `json_lines` and `connection`: these need the standard library

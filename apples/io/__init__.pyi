@@ -23,8 +23,9 @@ from apples.io.json_lines import LineBuffer as LineBuffer
 from apples.io.json_lines import LineError as LineError
 from apples.io.json_lines import decode as decode
 from apples.io.json_lines import encode as encode
+from apples.io.output_pipe import OutputPipe as OutputPipe
 from apples.io.plugins import did_you_mean as did_you_mean
 from apples.io.plugins import resolve as resolve
-from apples.io.resumable_stream import ResumableStream as ResumableStream
+from apples.io.sockets import socket_name as socket_name
 from apples.io.tls import Tls as Tls
 from apples.io.tls import tls_of as tls_of

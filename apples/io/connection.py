@@ -13,7 +13,7 @@ from typing import Any, Final
 from apples.io.json_lines import MAX_LINE_BYTES, LineBuffer, LineError, decode, encode
 
 PIECE: Final = 1 << 16
-MOST_AT_ONCE: Final = 1 << 20
+MAX_READ_BYTES: Final = 1 << 20
 """Bytes that one look at what has arrived takes in; the others wait in the kernel."""
 
 
@@ -85,7 +85,7 @@ class LineConnection:
         """
         taken = 0
         try:
-            while taken < MOST_AT_ONCE and self._wait(0.0):
+            while taken < MAX_READ_BYTES and self._wait(0.0):
                 taken += self._read()
         except OSError:
             if not self._arrived:

@@ -23,7 +23,7 @@ from apples.errors import UsageError, coded
 OPENAT2: Final = 437
 NO_MAGICLINKS, NO_SYMLINKS, BENEATH = 0x02, 0x04, 0x08
 COMPONENT: Final = re.compile(r"[^/\0]{1,255}")
-LONGEST_FILE: Final = 1 << 26
+MAX_FILE_BYTES: Final = 1 << 26
 MODE: Final = 0o600
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -84,7 +84,7 @@ class Folder:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", f"{self.name}/{name}")
             pieces = []
-            left = LONGEST_FILE
+            left = MAX_FILE_BYTES
             while left > 0 and (piece := os.read(descriptor, min(left, 1 << 20))):
                 pieces.append(piece)
                 left -= len(piece)

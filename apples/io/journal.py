@@ -23,7 +23,7 @@ from apples.errors import LaunchError, coded, system_code
 from apples.io.folder import MODE, Folder
 
 Record = dict[str, Any]
-MOST_ASIDE: Final = 16
+MAX_ASIDE: Final = 16
 """Copies of damaged journals that are kept."""
 MAX_RECORD_BYTES: Final = 1 << 20
 PLAIN_MODE: Final = 0o666
@@ -191,7 +191,7 @@ class Journal:
     def _set_aside(self, data: bytes) -> None:
         """Keep a copy of a damaged journal as evidence; not a promise."""
         taken = [n for n in self._folder.names() if n.startswith(f"{self._name}.bad-")]
-        if len(taken) >= MOST_ASIDE:
+        if len(taken) >= MAX_ASIDE:
             return
         with contextlib.suppress(OSError):
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL

@@ -60,7 +60,7 @@ def named(name: str) -> Path:
     if SCHEDULED.fullmatch(name) and (path := of_scheduled(name)) is not None:
         return path
     known = {path.name: path for path in folders()}
-    return known[unique(name, list(known), "run", "apples runs")]
+    return known[unique(name, list(known), "run", "apples jobs")]
 
 
 def of_scheduled(job: str) -> Path | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from apples.errors import UsageError
 from apples.io.documents import locked, replace
 
 Document = dict[str, Any]
@@ -77,9 +79,31 @@ def remove(name: str) -> None:
 
 def location() -> Path:
     """Return where the state directory is, whether it was made or not."""
+    return user_folder("state")
+
+
+def user_folder(kind: Literal["state", "cache"]) -> Path:
+    """Return this user's folder for what is remembered, or for what can be made again.
+
+    Raises
+    ------
+    UsageError
+        The user has no home: no entry in the password database, as in some containers, and no HOME. Permanent.
+    """
     import platformdirs  # noqa: PLC0415 - a static plan reads no state
 
-    return Path(platformdirs.user_state_dir("apples", appauthor=False))
+    place = platformdirs.user_state_dir if kind == "state" else platformdirs.user_cache_dir
+    try:
+        return Path(place("apples", appauthor=False))
+    except RuntimeError:
+        variable = f"XDG_{kind.upper()}_HOME"
+        raise UsageError(
+            f"user {os.getuid()} has no home directory: set HOME (or {variable}) to an absolute path of a "
+            "folder that the user may write",
+            code="home-missing",
+            field="HOME",
+            value=os.getuid(),
+        ) from None
 
 
 def _path(name: str) -> Path:

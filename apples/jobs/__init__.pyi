@@ -27,25 +27,30 @@ from apples.jobs.spec import weights_of as weights_of
 # isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.agent.text.run import run_text as run_text
+from apples.jobs.commands.models import APPLY as APPLY
+from apples.jobs.commands.models import EVERY_MODEL as EVERY_MODEL
+from apples.jobs.commands.models import FILES as FILES
+from apples.jobs.commands.models import GRID as GRID
 from apples.jobs.demo import spin as spin
 from apples.jobs.pages.comparison import compared_page as compared_page
 from apples.jobs.pages.demo import demo_page as demo_page
+from apples.jobs.pages.plan import asked as asked
 from apples.jobs.pages.plan import choices as choices
+from apples.jobs.pages.plan import planned as planned
 from apples.jobs.pages.run import MATRIX_PAIRS as MATRIX_PAIRS
 from apples.jobs.pages.run import MATRIX_ROWS as MATRIX_ROWS
 from apples.jobs.pages.run import matrix_table as matrix_table
 from apples.jobs.pages.run import matrix_tables as matrix_tables
 from apples.jobs.pages.run import run_page as run_page
-from apples.jobs.pages.served import ORDERS as ORDERS
-from apples.jobs.pages.served import PER_PAGE as PER_PAGE
-from apples.jobs.pages.served import RecordedRuns as RecordedRuns
-from apples.jobs.pages.served import RunQuery as RunQuery
-from apples.jobs.pages.served import page_of as page_of
-from apples.jobs.record_changes import RecordChanges as RecordChanges
+from apples.jobs.pages.runs import ORDERS as ORDERS
+from apples.jobs.pages.runs import PER_PAGE as PER_PAGE
+from apples.jobs.pages.runs import RecordedRuns as RecordedRuns
+from apples.jobs.pages.runs import RunQuery as RunQuery
+from apples.jobs.pages.runs import page_of as page_of
 from apples.jobs.recorder import EventLog as EventLog
 from apples.jobs.recorder import RunRecorder as RunRecorder
 from apples.jobs.recorder import recorded as recorded
-from apples.jobs.records import conversation as conversation
+from apples.jobs.records import control_client as control_client
 from apples.jobs.records import document_so_far as document_so_far
 from apples.jobs.records import position_record as position_record
 from apples.jobs.scheduler_client import SchedulerClient as SchedulerClient

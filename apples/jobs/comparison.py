@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil, floor, isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from apples.errors import UsageError
 from apples.jobs import store
@@ -22,12 +22,24 @@ from apples.ui.units import in_one_line, some
 
 if TYPE_CHECKING:  # results load NumPy; runs are compared without it
     from apples.agent.session.results import PlanResult, RunResult
+    from apples.jobs.documents import (
+        AnyComparison,
+        ComparedFigure,
+        ComparedFigures,
+        ComparedHost,
+        CompareDocument,
+        ComparedPlan,
+        ComparePlansDocument,
+        FigureName,
+        MeasuredFigure,
+        RecordedRun,
+    )
 
 Document = dict[str, Any]
 Compared: TypeAlias = "PlanResult | RunResult | RunRecord | Mapping[str, Any] | str | Path"
 
-SCHEMA, PLANS_SCHEMA, PLAN_SCHEMA = "apples.compare/1", "apples.compare-plans/1", "apples.plan/1"
-LEAST_STRETCHES = 5
+PLAN_SCHEMA = "apples.plan/1"
+MIN_STRETCHES = 5
 """Of fewer stretches nobody knows the range."""
 OUTSIDE = 0.1
 """Share of the stretches below the range, and above it."""
@@ -67,7 +79,7 @@ class ComparisonEntry:
         document = document_so_far(record)
         if not document.get("plan"):
             raise UsageError(
-                f"{record.id}: is {record.state} and has no plan to compare",
+                f"{record.id} ({record.summary['kind']}, {record.state}): has no plan of a grid to compare",
                 code="plan-missing",
                 run=record.id,
             )
@@ -130,12 +142,12 @@ class ComparisonEntry:
 class Comparison:
     """What differs between plans or runs; the first one is what the others are compared with.
 
-    `str` gives the text of ``apples compare``, a notebook shows a table, and `to_frame` returns a data frame.
+    `str` gives the text of ``apples report``, a notebook shows a table, and `to_frame` returns a data frame.
     """
 
     entries: tuple[ComparisonEntry, ...]
 
-    def document(self) -> Document:
+    def document(self) -> AnyComparison:
         """Return ``apples.compare/1`` of recorded runs, else ``apples.compare-plans/1``."""
         records = [one.record for one in self.entries if one.record is not None]
         if len(records) == len(self.entries):
@@ -147,7 +159,7 @@ class Comparison:
         return in_one_line(self, f"of {some([one.name for one in self.entries])}")
 
     def __str__(self) -> str:
-        """Return the text of ``apples compare``."""
+        """Return the text of ``apples report``."""
         from apples.jobs.text.comparison import text_of  # noqa: PLC0415 - the command has it already
 
         return text_of(self.document())
@@ -195,7 +207,7 @@ def compare(*given: Compared, **named: Compared) -> Comparison:
     """
     if len(given) + len(named) < 2:
         raise UsageError(
-            "compare needs at least two plans or runs (`apples runs` lists runs, "
+            "compare needs at least two plans or runs (`apples jobs` lists runs, "
             "`apples plan --json > FILE` keeps a plan)",
             code="value-missing",
             field="names",
@@ -244,12 +256,14 @@ def _check_same_application(entries: Sequence[ComparisonEntry]) -> None:
             )
 
 
-def _runs_document(entries: Sequence[ComparisonEntry], records: Sequence[RunRecord]) -> Document:
+def _runs_document(
+    entries: Sequence[ComparisonEntry], records: Sequence[RunRecord]
+) -> CompareDocument:
     documents = [one.document for one in entries]
     same, differ = _told_apart([_facts(one.plan) for one in entries])
     return {
-        "schema": SCHEMA,
-        "runs": [dict(one.summary) for one in records],
+        "schema": "apples.compare/1",
+        "runs": [cast("RecordedRun", dict(one.summary)) for one in records],
         "same": same,
         "differ": differ,
         "figures": [
@@ -260,13 +274,13 @@ def _runs_document(entries: Sequence[ComparisonEntry], records: Sequence[RunReco
     }
 
 
-def _plans_document(entries: Sequence[ComparisonEntry]) -> Document:
+def _plans_document(entries: Sequence[ComparisonEntry]) -> ComparePlansDocument:
     facts = [_facts(one.plan) | _wishes(one.plan) for one in entries]
     shown = ("hosts", "rows", "weather", "blueprint")  # these have their own place
     facts = [{name: value for name, value in one.items() if name not in shown} for one in facts]
     same, differ = _told_apart(facts)
     return {
-        "schema": PLANS_SCHEMA,
+        "schema": "apples.compare-plans/1",
         "plans": [_planned(one, entries[0]) for one in entries],
         "same": same,
         "differ": differ,
@@ -274,7 +288,7 @@ def _plans_document(entries: Sequence[ComparisonEntry]) -> Document:
     }
 
 
-def _planned(entry: ComparisonEntry, first: ComparisonEntry) -> Document:
+def _planned(entry: ComparisonEntry, first: ComparisonEntry) -> ComparedPlan:
     """Return the figures of a plan; of a run also what it measured."""
     plan, chosen = entry.plan, entry.plan["chosen"] or {}
     low, high = chosen.get("iteration_interval", (0.0, 0.0))
@@ -304,7 +318,7 @@ def _refusal(plan: Mapping[str, Any]) -> str:
     return "; ".join([*reasons[:1], *([plan["remedy"]] if plan.get("remedy") else [])])
 
 
-def _hosts(plans: Sequence[Mapping[str, Any]]) -> list[Document]:
+def _hosts(plans: Sequence[Mapping[str, Any]]) -> list[ComparedHost]:
     """Return each host of a plan, with its rows in each; where it has none, the plan's reason."""
     rows = [
         {strip["host"]: int(strip["rows"]) for strip in plan["chosen"]["strips"]}
@@ -398,7 +412,7 @@ def _communicate(told: Mapping[str, Any]) -> float:
     return _longest(told["hosts"], "communicate_seconds", "wait_seconds")
 
 
-FIGURES: Mapping[str, Measured | None] = {
+FIGURES: Mapping[FigureName, Measured | None] = {
     "predicted": None,
     "measured": _loop,
     "compute": _compute,
@@ -408,7 +422,7 @@ FIGURES: Mapping[str, Measured | None] = {
 borders, waiting included, that spent most there."""
 
 
-def _of(record: RunRecord, document: Mapping[str, Any], key: Measured | None) -> Document:
+def _of(record: RunRecord, document: Mapping[str, Any], key: Measured | None) -> MeasuredFigure:
     """Return one figure of one run, with the range of its stretches."""
     if key is None:
         return {"value": _predicted(document), "range": None, "stretches": 0}
@@ -417,7 +431,7 @@ def _of(record: RunRecord, document: Mapping[str, Any], key: Measured | None) ->
         return {"value": None, "range": None, "stretches": 0}
     each = sorted(stretches(record.events, key))
     span = None
-    if len(each) >= LEAST_STRETCHES:
+    if len(each) >= MIN_STRETCHES:
         span = [
             each[floor(OUTSIDE * (len(each) - 1))],
             each[ceil((1 - OUTSIDE) * (len(each) - 1))],
@@ -446,23 +460,21 @@ def stretches(events: Sequence[Mapping[str, Any]], key: Measured) -> list[float]
     ]
 
 
-def _figure(name: str, values: list[Document]) -> Document:
+def _figure(name: FigureName, values: list[MeasuredFigure]) -> ComparedFigures:
     """Return a figure of all runs: how many times the first run's each is, and whether clearly."""
     first = values[0]
-    return {
-        "figure": name,
-        "runs": [
-            {**one, "ratio": _ratio(one["value"], first["value"]), "clear": clearly(first, one)}
-            for one in values
-        ],
-    }
+    runs: list[ComparedFigure] = [
+        {**value, "ratio": _ratio(value["value"], first["value"]), "clear": clearly(first, value)}
+        for value in values
+    ]
+    return {"figure": name, "runs": runs}
 
 
 def _ratio(value: float | None, base: float | None) -> float | None:
     return value / base if value is not None and base else None
 
 
-def clearly(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool | None:
+def clearly(one: MeasuredFigure, other: MeasuredFigure) -> bool | None:
     """Return whether the ranges of two figures do not meet; None where one of them is not known."""
     if one["range"] is None or other["range"] is None:
         return None

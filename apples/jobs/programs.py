@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.agent.session.results import RUN_SCHEMA
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.jobs.spec import ProgramSpec, working_directory
 from apples.jobs.store import StoredJob
 from apples.launch.events import Outcome, Talk
+from apples.launch.remote.addresses import remote_hosts
 from apples.malleable.actuator import ProgramExecution, start_program
 from apples.malleable.migration.manager import signal_number
 from apples.malleable.migration.ranks import functions_outside
 from apples.resources import HostList, read_host_list
 from apples.weather.local import LocalSensing
+
+if TYPE_CHECKING:
+    from apples.jobs.documents import RunDocument
 
 
 def program_spec(
@@ -39,14 +44,8 @@ def program_spec(
     Raises
     ------
     UsageError
-        No command, an unknown host, weather or signal, or an MPI program that cannot be moved. Permanent.
+        An unknown host, weather or signal, or an MPI program that cannot be moved. Permanent.
     """
-    if not program:
-        raise UsageError(
-            "--program: name the command after --: apples run --program -- CMD ARG ..",
-            code="value-missing",
-            option="--program",
-        )
     known = read_host_list(hosts)
     first = tuple(name.strip() for name in on.split(",")) if on else ()
     for name in first:
@@ -75,7 +74,7 @@ def program_spec(
             )
     if weather not in {"live", "static"}:
         raise UsageError(
-            f"--weather {weather}: with --program it is live or static",
+            f"--weather {weather}: must be live or static",
             code="value-unknown",
             option="--weather",
             value=weather,
@@ -87,8 +86,6 @@ def program_spec(
         raise UsageError(
             f"--signal: {error}", code="signal-unknown", option="--signal", value=signal
         ) from None
-    if output is not None:
-        output.mkdir(parents=True, exist_ok=True)
     if len(first) > 1 and (outside := functions_outside(program[0], working_directory())):
         raise UsageError(
             f"{program[0]} cannot be moved: it calls {', '.join(outside)}",
@@ -118,7 +115,6 @@ def start(spec: ProgramSpec, job: StoredJob, talk: Talk) -> ProgramExecution:
         job.folder,
         job.commits,
         job.id,
-        job.secret(),
         signal=spec.signal,
         signal_seconds=spec.signal_seconds,
         output=spec.output,
@@ -126,7 +122,35 @@ def start(spec: ProgramSpec, job: StoredJob, talk: Talk) -> ProgramExecution:
     )
 
 
-def program_document(spec: ProgramSpec, outcome: Outcome) -> dict[str, Any]:
+def dry_program_document(spec: ProgramSpec) -> dict[str, Any]:
+    """Return the ``apples.run/1`` document of a program that is not started.
+
+    Raises
+    ------
+    LaunchError
+        This machine has no such program, and the hosts are parts of it. Permanent.
+    """
+    remote = {host.name for host in remote_hosts(read_host_list(spec.hosts))}
+    if not remote.intersection(spec.on) and shutil.which(spec.program[0]) is None:
+        raise LaunchError(
+            f"{spec.on[0]}: cannot start {spec.program[0]}: no such program",
+            code="program-not-started",
+            host=spec.on[0],
+            value=spec.program[0],
+        )
+    return {
+        "schema": RUN_SCHEMA,
+        "program": list(spec.program),
+        "on": list(spec.on),
+        "plan": None,
+        "execution": None,
+        "command": {"argv": list(spec.program), "environment": {}, "files": {}},
+        "verified": None,
+        "result_sha256": None,
+    }
+
+
+def program_document(spec: ProgramSpec, outcome: Outcome) -> RunDocument:
     """Return the ``apples.run/1`` document of a program: it has no plan, and nothing to verify."""
     return {
         "schema": RUN_SCHEMA,

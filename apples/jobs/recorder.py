@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from apples.agent.documents import SlowHostEntry
 from apples.agent.information import InformationPool
 from apples.agent.rescheduling import AdaptiveExecution, ReschedulingDecision
 from apples.agent.session.phases import PhaseTimes
@@ -44,17 +45,16 @@ from apples.malleable.control.messages import phases_in_order
 from apples.weather.conditions import STATIC
 
 PROGRESS = "progress"
-MOST_PROGRESS = 10_000
-MOST_PROGRESS_BYTES = 1 << 23
-"""Lines of progress in the events, and their bytes; where there are more, every second one goes."""
-MOST_LOG_BYTES = 1 << 24
+MAX_PROGRESS = 10_000
+MAX_PROGRESS_BYTES = 1 << 23
+"""Limits of the lines of progress in the events and of their bytes; beyond them every second line is dropped."""
 INTERRUPTED = 130
 """The exit code of what the user interrupts."""
 STATE, EVENTS = "state", "events"
 """What may not be written, of which a warning is."""
-MOST_RANKS_RECORDED = 24
+MAX_RANKS_RECORDED = 24
 """Ranks whose messages are recorded while they run: the record is written anew each time."""
-MOST_PAIRS_RECORDED = 200
+MAX_PAIRS_RECORDED = 200
 """Pairs of hosts of which the bytes of an iteration are."""
 SHOWN_DECISIONS = 20
 COUNTERS = (
@@ -70,14 +70,14 @@ WRITE_SECONDS = 1.0
 
 
 class EventLog:
-    """Appends events to the file of a record, one JSON object a line; a line is there whole or not at all."""
+    """Appends events to the file of a record, one JSON object a line; a line is written whole or not at all."""
 
     def __init__(
         self,
         path: Path,
         clock: Callable[[], float] = time.monotonic,
-        max_progress: int = MOST_PROGRESS,
-        max_progress_bytes: int = MOST_PROGRESS_BYTES,
+        max_progress: int = MAX_PROGRESS,
+        max_progress_bytes: int = MAX_PROGRESS_BYTES,
     ) -> None:
         self.path = path
         self._clock = clock
@@ -104,7 +104,7 @@ class EventLog:
             try:
                 written = os.write(self._handle, line)
                 if written < len(line):
-                    os.write(self._handle, line[written:])  # says why it was cut
+                    os.write(self._handle, line[written:])  # has the reason in its error
             except OSError:
                 with suppress(OSError):
                     os.ftruncate(self._handle, before)
@@ -143,7 +143,7 @@ class EventLog:
 
 
 class RunRecorder:
-    """Writes what becomes of one run into its record.
+    """Writes the state, events and result of one run into its record.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class RunRecorder:
     Attributes
     ----------
     state
-        What ``job.json`` says.
+        Content of ``job.json``.
     document
         Of a run that came to its end; empty before.
     kept
@@ -175,16 +175,15 @@ class RunRecorder:
     ) -> None:
         self.job = job
         self.state: Record = job.record() if job else {}
-        self.document: Record = {}
+        self.document: Mapping[str, Any] = {}
         self.kept = False
         self._talk, self._every, self._clock = talk, every, clock
         self._events = EventLog(job.events) if job else None
         self._written = -math.inf
         self._warned: dict[str, str] = {}
         self._decided: ReschedulingDecision | None = None
-        self._slow_hosts: list[Record] = []
+        self._slow_hosts: list[SlowHostEntry] = []
         self._changed = 0
-        self._logged = 0
 
     @property
     def ended(self) -> bool:
@@ -265,7 +264,7 @@ class RunRecorder:
 
             def unattended(line: str) -> None:
                 warn(line)
-                with suppress(ApplesError):  # it failed, as the line says
+                with suppress(ApplesError):  # it failed, with the reason in the line
                     outcome = execution.execution.outcome()
                     if outcome is not None:
                         self.state.update(iteration=outcome.iterations)
@@ -281,31 +280,35 @@ class RunRecorder:
             self._measured(outcome)
 
     def _changes(self, execution: Execution) -> None:
-        """Record the changes of hosts or rows that were made since the last look, each once."""
-        for one in execution.changes:
-            if one.epoch <= self._changed:
+        """Record the changes of hosts or rows that were made since the last call, each once."""
+        for change in execution.changes:
+            if change.epoch <= self._changed:
                 continue
-            self._changed = one.epoch
+            self._changed = change.epoch
             place = {
-                "hosts": [host for host, _ in one.members],
-                "rows": [rows for _, rows in one.members],
-                "epoch": one.epoch,
+                "hosts": [host for host, _ in change.members],
+                "rows": [rows for _, rows in change.members],
+                "epoch": change.epoch,
             }
-            if one.epoch >= self.state.get(
+            if change.epoch >= self.state.get(
                 "epoch", 0
             ):  # else it was asked meanwhile, and knows of later ones
                 self.state.update(place)
             self.event(
-                "moved", at=one.at, iteration=one.iteration, **place,
-                seconds=one.seconds, phases=phases_in_order(one.phases),
+                "moved", at=change.at, iteration=change.iteration, **place,
+                seconds=change.seconds, phases=phases_in_order(change.phases),
             )  # fmt: skip
 
+    def verifying(self, seconds: float) -> None:
+        """Record that the result is being verified, for about so many seconds more."""
+        self.note(state=store.VERIFYING, verifying_until=time.time() + seconds)
+
     def verified(self, document: Mapping[str, Any]) -> None:
-        """Record what was found of a run's result, of which this is the document."""
+        """Record the verification of a run's result, from its document."""
         self.state["verified"] = document.get("verified")
         self.event("verified", verified=document.get("verified"))
 
-    def finished(self, document: Record, reason: str = "", code: int = 0) -> None:
+    def finished(self, document: Mapping[str, Any], reason: str = "", code: int = 0) -> None:
         """Keep the document of a run that came to its end, and how it ended: what comes after is no part of it.
 
         Parameters
@@ -321,7 +324,7 @@ class RunRecorder:
         else:
             self.over("finished", reason, code)
 
-    def began(self, document: Record, **known: Any) -> None:
+    def began(self, document: Mapping[str, Any], **known: Any) -> None:
         """Keep the plan of what runs by another model than a run's, and what is known of it, before it is started.
 
         Parameters
@@ -333,7 +336,7 @@ class RunRecorder:
         self.note(state="running", **known)
         self.event("planned")
 
-    def record_result(self, document: Record, **known: Any) -> None:
+    def record_result(self, document: Mapping[str, Any], **known: Any) -> None:
         """Write the result's document; `over` records how the run ended.
 
         Parameters
@@ -359,7 +362,7 @@ class RunRecorder:
 
     # ------------------------------------------------------------------------ how it is kept
     def note(self, **news: Any) -> None:
-        """Keep the state; where the disk does not take it the last one stays, and the run goes on."""
+        """Write the state; if the disk does not take it, the last one stays and the run goes on."""
         self.state.update(news)
         self._written = self._clock()
         if self.job is None:
@@ -376,25 +379,22 @@ class RunRecorder:
         self._kept(partial(EventLog.append, event=_event(name, **values)))
 
     def warn(self, line: str, about: str = "") -> None:
-        """Say a line once; what cannot be written once, until it can."""
+        """Log a warning once; a warning about a file that cannot be written once, until it can be."""
         if line != self._warned.get(about) and not (about and about in self._warned):
             self._warned[about] = line
             self._talk(f"warning: {line}")
 
-    def heard(self, talk: Talk, max_bytes: int = MOST_LOG_BYTES) -> Talk:
-        """Return a function that passes lines to `talk` and appends them to the log, up to `max_bytes`."""
+    def logging(self, talk: Talk, max_bytes: int = store.MAX_LOG_BYTES) -> Talk:
+        """Return a function that passes lines to `talk` and appends them to the log, of at most `max_bytes`."""
         if self.job is None:
             return talk
-        log = self.job.log
+        job = self.job
 
         def both(line: str) -> None:
             talk(line)
-            data = f"{line}\n".encode(errors="replace")
-            self._logged += len(data)
-            if self._logged > max_bytes:
-                return
-            with suppress(OSError), log.open("ab", buffering=0) as stream:
-                stream.write(data)
+            with suppress(OSError), job.log.open("ab", buffering=0) as stream:
+                stream.write(f"{line}\n".encode(errors="replace"))
+            job.trim_log(max_bytes)
 
         return both
 
@@ -410,24 +410,26 @@ class RunRecorder:
         """Record each host that has become slow or no longer is; the state has the newest figures."""
         if not slow.findings:
             return
-        now, known = [one.document() for one in slow.findings], self._slow_hosts
-        before = {_place(one): one["until_iteration"] for one in known}
-        for one in now:
-            if before.get(_place(one), -1) != one["until_iteration"]:
-                self.event("slow-host", **one)
+        now, known = [host.document() for host in slow.findings], self._slow_hosts
+        before = {_place(host): host["until_iteration"] for host in known}
+        for host in now:
+            if before.get(_place(host), -1) != host["until_iteration"]:
+                self.event("slow-host", **host)
         self._slow_hosts = self.state["slow_hosts"] = now
 
     def _decisions(self, decisions: list[ReschedulingDecision]) -> None:
-        """Record the moves that were weighed since the last look, and those that were made."""
+        """Record the moves that were weighed, or made, since the last call."""
         if not decisions or decisions[-1] is self._decided:
             return
-        places = [k for k, one in enumerate(decisions) if one is self._decided]
-        for one in decisions[places[-1] + 1 if places else 0 :]:
-            self.event("decision", **one.document())
+        places = [k for k, decision in enumerate(decisions) if decision is self._decided]
+        for decision in decisions[places[-1] + 1 if places else 0 :]:
+            self.event("decision", **decision.document())
         self._decided = decisions[-1]
-        self.state["redistributions"] = [one.document() for one in decisions[-SHOWN_DECISIONS:]]
+        self.state["redistributions"] = [
+            decision.document() for decision in decisions[-SHOWN_DECISIONS:]
+        ]
 
-    def _keep_result(self, document: Record) -> None:
+    def _keep_result(self, document: Mapping[str, Any]) -> None:
         """Keep the document of a run that came to its end."""
         self.document = document
         if self.job is not None:
@@ -441,7 +443,7 @@ class RunRecorder:
             self._kept(lambda _: documents.replace(path, text()))
 
     def _kept(self, write: Callable[[EventLog], object]) -> bool:
-        """Write; return whether the disk has taken it, which is said once where it has not."""
+        """Write; return whether the disk has taken it. A failure is logged once."""
         if self._events is None:
             return False
         try:
@@ -456,31 +458,31 @@ class RunRecorder:
         return False
 
 
-def _place(slow: Record) -> tuple[str, int]:
+def _place(slow: SlowHostEntry) -> tuple[str, int]:
     """Return which slow host an entry is of, and since when."""
     return slow["host"], slow["since_iteration"]
 
 
 def _reported(times: Progress | Outcome) -> Record:
     """Return a report as a record; counters that the program does not report are left out."""
-    found = asdict(times)
-    if found["clipped_seconds"] is None:
-        del found["clipped_seconds"]
-    for host in found["hosts"]:
+    document = asdict(times)
+    if document["clipped_seconds"] is None:
+        del document["clipped_seconds"]
+    for host in document["hosts"]:
         for name in [name for name in COUNTERS if host[name] is None]:
             del host[name]
-    return found
+    return document
 
 
 def _messages(execution: Execution) -> Record:
     """Return what the arrays of a run that goes on have sent, from rank to rank; empty where that is not known."""
-    said = execution.array_messages
-    each = [[*pair, float(f"{sent:.3g}")] for pair, sent in said.per_iteration().items()]
-    found: Record = {"iteration_messages": each if len(each) <= MOST_PAIRS_RECORDED else []}
-    if said.ranks <= MOST_RANKS_RECORDED:  # asked first: a matrix has a cell for each two ranks
-        matrix = said.matrix()
-        found = {} if matrix is None else {**found, "messages": matrix.document()}
-    return found
+    messages = execution.array_messages
+    pairs = [[*pair, float(f"{sent:.3g}")] for pair, sent in messages.per_iteration().items()]
+    entries: Record = {"iteration_messages": pairs if len(pairs) <= MAX_PAIRS_RECORDED else []}
+    if messages.ranks <= MAX_RANKS_RECORDED:  # asked first: a matrix has a cell for each two ranks
+        matrix = messages.matrix()
+        entries = {} if matrix is None else {**entries, "messages": matrix.document()}
+    return entries
 
 
 def _why(error: OSError | ValueError) -> str:
@@ -530,13 +532,13 @@ def recorded(
             failure = failure_of(error)
             if failure.exit_code == UsageError.exit_code and not job.plan.exists():
                 shutil.rmtree(job.folder, ignore_errors=True)
-            elif not recorder.ended:  # else nobody reads the answer, or it has no room
+            elif not recorder.ended:  # else the command has ended, or the disk is full
                 recorder.over("failed", failure.message, failure.exit_code)
             raise
 
 
-def known_of(document: Record) -> Record:
-    """Return what the list of runs says of a document of what runs by another model than a run."""
+def known_of(document: Mapping[str, Any]) -> Record:
+    """Return the entries of the list of runs for the document of a sweep, master/worker run or pipeline."""
     done = document["execution"] or {}
     verified = done.get("verified")
     if document["schema"] == f"apples.{store.SWEEP}/1":
@@ -586,7 +588,7 @@ def carry_out(
     *,
     talk: Talk,
     follow: Follow,
-    said: Talk | None = None,
+    program_log: Talk | None = None,
     phases: PhaseTimes | None = None,
     made_by: Callable[[], Record] | None = None,
 ) -> RunResult:
@@ -596,25 +598,26 @@ def carry_out(
 
     Parameters
     ----------
-    said
-        Hears what the program says, where `talk` shall not.
+    program_log
+        Called with the lines of the program, if `talk` must not be.
     phases
         As of `prepare`.
     made_by
-        Returns what the document says of the command that made it.
+        Returns the entry of the document about the command that made it.
     """
-    heard = record.heard(talk)
-    prepared = prepare(spec, information, talk=heard, phases=phases)
+    log = record.logging(talk)
+    prepared = prepare(spec, information, talk=log, phases=phases)
 
     def with_maker(result: RunResult) -> Record:
         return result.document() | ({"made_by": made_by()} if made_by else {})
 
     try:
         done = prepared.execute(
-            talk=heard,
-            program_log=heard if said is None else record.heard(said),
+            talk=log,
+            program_log=log if program_log is None else record.logging(program_log),
             decided=record.planned,
             follow=record.followed(follow),
+            verifying=record.verifying,
         )
     except VerificationInterrupt as interrupt:
         document = with_maker(replace(interrupt.result, record=record.id))

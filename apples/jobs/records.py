@@ -1,14 +1,15 @@
-"""What is known of a run, read from its files: `JobStatus` of a job while it lives, `RunRecord` of any run.
+"""The state of a run, read from its files: `JobStatus` of a job while it lives, `RunRecord` of any run.
 
 `document_so_far` returns the document of a run that has not ended, or that never reported its end.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from apples.errors import ApplesError, LaunchError
 from apples.jobs import store
@@ -17,8 +18,14 @@ from apples.launch.host_spec import HostSpec
 from apples.malleable.control.change_cost import ChangeCost
 from apples.malleable.control.client import RESIZE_SECONDS, ControlClient, carried_out
 from apples.malleable.control.command import HostShare, ResizeCommand
+from apples.malleable.control.commits import whole_manifests
 from apples.malleable.control.messages import outcome_of, phases_in_order
 from apples.ui.units import in_one_line, some
+
+if TYPE_CHECKING:
+    from apples.agent.documents import ExecutionInfo, HostRun, Redistribution, SlowHostEntry
+    from apples.jobs.documents import ChangeEstimate, JobDocument, LastChange, LastResize, State
+    from apples.topology.documents import Messages
 
 Document = dict[str, Any]
 RUN_SCHEMA = "apples.run/1"
@@ -33,7 +40,8 @@ class JobStatus:
     Attributes
     ----------
     state
-        ``starting``, ``running``, ``finished``, ``failed`` or ``cancelled``; a job that is being resized runs.
+        ``starting``, ``running``, ``verifying``, ``finished``, ``failed`` or ``cancelled``; a job that is being
+        resized runs.
     hosts, rows
         Its strips, in order.
     epoch
@@ -51,23 +59,29 @@ class JobStatus:
         How often it was started: once, and one more each time it went on from its last commit.
     slow_hosts
         Its slow hosts with cause and cost, as in ``apples.run/1``.
+    verifying_seconds
+        While it is ``verifying``: seconds until the check ends, as estimated; None otherwise.
+    restartable
+        Whether it has ended without a result and its user can `restart` it from a commit.
     """
 
     id: str
-    state: str
+    state: State
     hosts: tuple[str, ...] = ()
     rows: tuple[int, ...] = ()
-    epoch: int | None = 0
-    iteration: int | None = 0
+    epoch: int = 0
+    iteration: int = 0
     iterations: int | None = None
-    last_resize: Mapping[str, Any] | None = None
+    last_resize: LastResize | None = None
     name: str = ""
     reason: str = ""
     exit_code: int | None = None
-    rescheduling: tuple[Mapping[str, Any], ...] | None = ()
-    last_change: Mapping[str, Any] | None = None
+    rescheduling: tuple[Redistribution, ...] | None = ()
+    last_change: LastChange | None = None
     attempt: int = 1
-    slow_hosts: tuple[Mapping[str, Any], ...] = ()
+    slow_hosts: tuple[SlowHostEntry, ...] = ()
+    verifying_seconds: float | None = None
+    restartable: bool = False
 
     def __repr__(self) -> str:
         """Return the id, the state, how far it is and the hosts."""
@@ -75,20 +89,24 @@ class JobStatus:
         return in_one_line(self, f"{self.id} {done} on {some(self.hosts)}")
 
     @classmethod
-    def of(cls, job: store.StoredJob, *, ask: bool = True) -> JobStatus:
-        """Return the status of a stored job; a running one is asked where it is just now."""
+    def of(
+        cls, job: store.StoredJob, *, ask: bool = True, control: ControlClient | None = None
+    ) -> JobStatus:
+        """Return the status of a stored job; a running one is asked for it, over `control` if given."""
         record = job.record()
-        if ask and record["state"] == "running" and job.announce.exists():
+        if ask and record["state"] == "running" and job.control_socket.exists():
             with suppress(ApplesError):
-                record.update(position_record(conversation(job).status()))
+                client = nullcontext(control) if control else control_client(job)
+                with client as connected:
+                    record.update(position_record(connected.status()))
         decisions = record.get("redistributions")
         return cls(
             id=record["id"],
             state=record["state"],
             hosts=tuple(record.get("hosts", ())),
             rows=tuple(record.get("rows", ())),
-            epoch=record.get("epoch"),
-            iteration=record.get("iteration"),
+            epoch=record.get("epoch") or 0,
+            iteration=record.get("iteration") or 0,
             iterations=record.get("iterations"),
             last_resize=record.get("last_resize"),
             name=record.get("name") or "",
@@ -98,12 +116,14 @@ class JobStatus:
             last_change=record.get("last_change"),
             attempt=store.attempts(record),
             slow_hosts=tuple(record.get("slow_hosts") or ()),
+            verifying_seconds=_verifying_seconds(record),
+            restartable=_restartable(job, record),
         )
 
-    def document(self) -> Record:
+    def document(self) -> JobDocument:
         """Return the status as ``apples.job/1``."""
         return {
-            "schema": store.SCHEMA,
+            "schema": "apples.job/1",
             "id": self.id,
             "state": self.state,
             "hosts": list(self.hosts),
@@ -119,12 +139,28 @@ class JobStatus:
             "last_change": self.last_change,
             "attempt": self.attempt,
             "slow_hosts": list(self.slow_hosts),
+            "verifying_seconds": self.verifying_seconds,
+            "restartable": self.restartable,
         }
+
+
+def _verifying_seconds(record: Record) -> float | None:
+    """Return the estimated seconds that the verification of a job still takes; None if there is none."""
+    if record["state"] != store.VERIFYING:
+        return None
+    return max(0.0, float(record.get("verifying_until") or 0.0) - time.time())
+
+
+def _restartable(job: store.StoredJob, record: Record) -> bool:
+    """Return whether the user can restart a job from a commit; a scheduler restarts its jobs itself."""
+    if record["state"] not in {"failed", "cancelled"} or job.order().get("scheduled"):
+        return False
+    return next(whole_manifests(job.commits), None) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeEstimate:
-    """What a resize will take, as it is said before it begins.
+    """The estimated cost of a resize, before it begins.
 
     Attributes
     ----------
@@ -137,7 +173,7 @@ class ResizeEstimate:
     limit_seconds
         How long after the safe point the resize is given up, and the job goes on as it was.
     rows
-        By host, what it is to have.
+        Rows to come, by host.
     """
 
     bytes: int
@@ -150,11 +186,11 @@ class ResizeEstimate:
     @classmethod
     def of(cls, cost: ChangeCost, start_seconds: float, rows: Mapping[str, int]) -> ResizeEstimate:
         """Return the estimate of a change with this cost, for which processes take so long to start."""
-        still, ahead = cost.standstill_seconds, cost.ahead_seconds
-        total = None if still is None or ahead is None else start_seconds + ahead + still
+        still, prefetch = cost.standstill_seconds, cost.prefetch_seconds
+        total = None if still is None or prefetch is None else start_seconds + prefetch + still
         return cls(cost.bytes, cost.rate, total, still, cost.limit, dict(rows))
 
-    def document(self) -> Record:
+    def document(self) -> ChangeEstimate:
         """Return it as ``change`` of an ``apples.job/1``."""
         return {
             "bytes": self.bytes,
@@ -192,31 +228,39 @@ class PlannedMove:
 
     Attributes
     ----------
+    control
+        Its connection to the job was opened for the plan. `carry_out` and `close` close it.
     position
-        What the job said of itself.
+        The status of the job.
     rows
         What each host is to have.
     estimate
-        What it will take; None for a program that knows nothing of us, whose size nobody knows.
+        Its estimated cost; None for an unmodified program, whose size is not known.
     places
         How hosts are reached that the job may not know.
     """
 
     job: store.StoredJob
-    talking: ControlClient
+    control: ControlClient
     position: Mapping[str, Any]
     rows: Mapping[str, int]
     estimate: ResizeEstimate | None
     places: Sequence[HostSpec] = ()
 
     def carry_out(self) -> ResizeResult:
-        """Command it; returns when the job is there."""
+        """Command it, over the connection of the plan; returns when the job is there."""
         hosts = tuple(HostShare.planned(host, count) for host, count in self.rows.items())
         epoch = int(self.position["epoch"]) + 1
         rate = self.estimate.rate if self.estimate else 0.0
         command = ResizeCommand(epoch, hosts, rate=rate, places=tuple(self.places))
-        done = carried_out(self.talking.resize(command, RESIZE_SECONDS))
-        return ResizeResult(JobStatus.of(self.job), done.seconds, done.phases, self.estimate)
+        with self.control:
+            done = carried_out(self.control.resize(command, RESIZE_SECONDS))
+            status = JobStatus.of(self.job, control=self.control)
+        return ResizeResult(status, done.seconds, done.phases, self.estimate)
+
+    def close(self) -> None:
+        """Close the connection to the job."""
+        self.control.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +278,7 @@ class RunRecord:
     events
         What happened, the earliest first.
     summary
-        The entry of ``apples.runs/1``.
+        The entry of `runs` in ``apples.jobs/1``.
     messages
         ``execution.messages`` of a run that goes on, as its arrays say; None where they do not.
     """
@@ -247,7 +291,7 @@ class RunRecord:
     plan: dict[str, Any] | None = field(default=None, repr=False)
     events: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     summary: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    messages: Mapping[str, Any] | None = field(default=None, repr=False)
+    messages: Messages | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, job: store.StoredJob) -> RunRecord:
@@ -268,8 +312,8 @@ class RunRecord:
         """Whether the result equals the sequential run's; None without verification or result."""
         if not self.document:
             return None
-        found: bool | None = self.document.get("verified", self.summary.get("verified"))
-        return found
+        verified: bool | None = self.document.get("verified", self.summary.get("verified"))
+        return verified
 
     @property
     def measured_seconds(self) -> float | None:
@@ -292,8 +336,8 @@ class RunRecord:
     @property
     def hosts(self) -> tuple[str, ...]:
         """The hosts it was on at the end."""
-        found = self._execution("hosts") or ()
-        return tuple(found) if isinstance(found, dict) else tuple(one["host"] for one in found)
+        hosts = self._execution("hosts") or ()
+        return tuple(hosts) if isinstance(hosts, dict) else tuple(host["host"] for host in hosts)
 
     @property
     def result_sha256(self) -> str | None:
@@ -305,8 +349,8 @@ class RunRecord:
         return execution.get(key) if execution else None
 
 
-def conversation(job: store.StoredJob) -> ControlClient:
-    """Return what speaks with a running job.
+def control_client(job: store.StoredJob) -> ControlClient:
+    """Return a client of a running job's control server; to be closed.
 
     Raises
     ------
@@ -321,17 +365,24 @@ def conversation(job: store.StoredJob) -> ControlClient:
             job=job.id,
             value=record["state"],
         )
+    if record["state"] == store.VERIFYING:
+        raise LaunchError(
+            f"job {job.id} is verifying: its application has ended, so it cannot be moved; "
+            f"wait for the result: apples wait {job.id}",
+            code="job-verifying",
+            job=job.id,
+        )
     if not record.get("malleable", True):
         raise LaunchError(
             f"job {job.id} cannot be resized: its template lacks 'malleable = true'",
             code="run-not-resizable",
             job=job.id,
         )
-    return ControlClient(job.id, job.secret(), job.announce, over=lambda: not job.supervised())
+    return ControlClient(job.id, job.control_socket, over=lambda: not job.supervised())
 
 
-def change_text(change: Mapping[str, Any] | None) -> str:
-    """Return in words what came of the last change of a job, where there was one that is not as asked.
+def change_text(change: LastChange | None) -> str:
+    """Return the text of the last change of a job, if it failed.
 
     Examples
     --------
@@ -347,7 +398,7 @@ def change_text(change: Mapping[str, Any] | None) -> str:
 
 
 def position_record(position: Any) -> Record:
-    """Return what a record takes from a job's own account of where it is."""
+    """Return the entries of a record that come from the status of a job."""
     last = position["last_resize"]
     found = {key: position[key] for key in ("hosts", "rows", "epoch")}
     if position.get("iteration"):
@@ -394,7 +445,7 @@ def document_so_far(record: RunRecord) -> Document:
     }
 
 
-def _execution_so_far(record: RunRecord) -> Document | None:
+def _execution_so_far(record: RunRecord) -> ExecutionInfo | None:
     """Return the part of the loop that was measured; None where nothing was."""
     told = [one for one in record.events if one["event"] in {"progress", "measured"}]
     if record.plan is None or not told:
@@ -423,7 +474,7 @@ def _execution_so_far(record: RunRecord) -> Document | None:
         "moved": any(one["event"] == "moved" for one in record.events),
         "messages": record.messages,
         "redistributions": [
-            {key: value for key, value in one.items() if key not in {"at", "event"}}
+            cast("Redistribution", _told(one))
             for one in record.events
             if one["event"] == "decision"
         ],
@@ -431,12 +482,17 @@ def _execution_so_far(record: RunRecord) -> Document | None:
     }
 
 
-def _slow_hosts_so_far(events: Sequence[Mapping[str, Any]], done: int) -> list[Document]:
+def _told(event: Mapping[str, Any]) -> Document:
+    """Return an event without its time and its kind."""
+    return {key: value for key, value in event.items() if key not in {"at", "event"}}
+
+
+def _slow_hosts_so_far(events: Sequence[Mapping[str, Any]], done: int) -> list[SlowHostEntry]:
     """Return the slow hosts that were recorded; one that is slow still has cost what it cost up to now."""
-    latest: dict[tuple[str, int], Document] = {}
+    latest: dict[tuple[str, int], SlowHostEntry] = {}
     for one in events:
         if one["event"] == "slow-host":
-            entry = {key: value for key, value in one.items() if key not in {"at", "event"}}
+            entry = cast("SlowHostEntry", _told(one))
             latest[one["host"], one["since_iteration"]] = entry
     for entry in latest.values():
         if entry["until_iteration"] is None:
@@ -447,10 +503,10 @@ def _slow_hosts_so_far(events: Sequence[Mapping[str, Any]], done: int) -> list[D
 
 def _hosts_so_far(
     plan: Mapping[str, Any], told: Sequence[Mapping[str, Any]], done: int, whole: float
-) -> list[Document]:
+) -> list[HostRun]:
     """Return the figures of each host, as a whole run of so many seconds has them."""
     strips = {strip["host"]: strip for strip in plan["chosen"]["strips"]}
-    hosts = []
+    hosts: list[HostRun] = []
     for one in told:
         strip = strips.get(one["host"], {})
         planned, border = strip.get("compute_seconds", 0.0), strip.get("communicate_seconds", 0.0)

@@ -1,14 +1,10 @@
-"""Planning a move of a running job: its rows on the hosts that it is to have, and what it takes to get there.
-
-It loads all that planning needs: a fork of the parked interpreter runs it (`apples.jobs.parked`).
-"""
+"""Planning a move of a running job: its rows on the hosts that it is to have, and what it takes to get there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import chdir
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from apples.agent.information import InformationPool, refusal
@@ -17,9 +13,9 @@ from apples.agent.planners import balanced
 from apples.agent.rescheduling import as_measured
 from apples.agent.session.planning import load
 from apples.errors import InfeasibleError, LaunchError, UsageError
-from apples.jobs.records import ResizeEstimate, conversation
+from apples.jobs.records import ResizeEstimate
 from apples.jobs.spec import JobSpec, read
-from apples.jobs.store import Record, StoredJob
+from apples.jobs.store import StoredJob
 from apples.launch.actuators import actuator_class
 from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.host_spec import HostSpec
@@ -37,23 +33,22 @@ START_SECONDS = 2.0
 
 
 def plan(
-    folder: str,
+    job: StoredJob,
+    position: Mapping[str, Any],
     weights: Mapping[str, float] | None = None,
     source: str | None = None,
     target: str = "",
-) -> Record:
-    """Return the plan of a move, as a document: where the job is, the rows to come, and what it will take.
+) -> tuple[Rows, ResizeEstimate | None, list[HostSpec]]:
+    """Return the plan of a move: the rows to come, the expected cost, how new hosts are reached.
 
     Parameters
     ----------
-    folder
-        The job's.
+    position
+        The status of the job.
     weights
         The hosts to have with a factor on the planned speed of each; None: balanced anew where it is, unless
         one host (`target`) is to take the place of another (`source`).
     """
-    job = StoredJob(Path(folder))
-    position = conversation(job).status()
     rigid = len(position["hosts"]) != 1 and isinstance(read(job.order()), JobSpec)
     if not position["malleable"] and rigid:
         raise LaunchError(f"job {job.id} cannot be resized", code="run-not-resizable", job=job.id)
@@ -62,12 +57,10 @@ def plan(
         wanted, information = _in_its_place(job, rows, source, target)
     else:
         wanted, information = balanced_rows(job, rows, weights or dict.fromkeys(rows, 1.0))
-    estimate = None if information is None else _estimate(position, wanted, information)
-    places = () if information is None else _places(job, position["hosts"], wanted, information)
-    return {
-        "position": position, "rows": wanted, "estimate": estimate and asdict(estimate),
-        "places": [asdict(one) for one in places],
-    }  # fmt: skip
+    if information is None:
+        return wanted, None, []
+    places = _places(job, position["hosts"], wanted, information)
+    return wanted, _estimate(position, wanted, information), places
 
 
 def _places(

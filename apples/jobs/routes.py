@@ -9,9 +9,9 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -21,21 +21,26 @@ from apples import jobs
 from apples.applications.folder import DocumentFolder
 from apples.errors import ApplesError, UsageError, failure_of
 from apples.jobs import store
+from apples.jobs.comparison import Comparison, ComparisonEntry
 from apples.jobs.comparison import compare as compare_runs
 from apples.jobs.pages import plan as planning
-from apples.jobs.pages import served
+from apples.jobs.pages.comparison import comparison_parts
 from apples.jobs.pages.record import has_own_page, record_page
-from apples.jobs.pages.served import LATEST_FIRST, RecordedRuns, RunQuery, page_of
+from apples.jobs.pages.run import run_parts
+from apples.jobs.pages.runs import KINDS, LATEST_FIRST, RecordedRuns, RunQuery, page_of
 from apples.jobs.records import document_so_far
 from apples.jobs.scheduler_client import scheduler_directories
 from apples.jobs.text.job import live_texts, resize_text, restarted_text, submitted_text
 from apples.resources import read_host_list
-from apples.ui.web.answers import STATUSES
+from apples.ui.web.answers import STATUSES, form_value
 from apples.ui.web.gate import Session
 from apples.ui.web.site import PageNumber, Since, Site
 from apples.ui.web.streams import AGAIN_SECONDS, LiveStream
 
-MOST_COMPARED = 12
+if TYPE_CHECKING:
+    from apples.jobs.documents import AnyComparison, RunDocument
+
+MAX_COMPARED = 12
 LOG_BYTES = 64 << 10
 SAVED_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
@@ -67,9 +72,9 @@ def _add_runs(app: FastAPI, site: Site) -> None:
         page: PageNumber = 1,
     ) -> str:
         query = RunQuery(words, order, descending, page)
-        return served.runs_page(
-            site.frame(request, "Runs"), query, page_of(known.entries(), query)
-        )
+        found = page_of(known.entries(), query)
+        model = {"query": query, "list": found, "kinds": KINDS}
+        return site.page(request, "Runs", "runs.html.j2", model)
 
     @app.get("/runs/{identifier}", response_class=HTMLResponse)
     def run(request: Request, identifier: Identifier) -> Response:
@@ -91,14 +96,20 @@ def _add_runs(app: FastAPI, site: Site) -> None:
         with found.log.open("rb") as stream:
             size = stream.seek(0, 2)
             stream.seek(max(0, size - LOG_BYTES))
-            text = stream.read(LOG_BYTES).decode("utf-8", "replace")
-        return served.log_page(site.frame(request, "Runs"), found.id, text, size)
+            text = stream.read(LOG_BYTES)
+        model = {
+            "id": found.id,
+            "text": text.decode("utf-8", "replace"),
+            "shown": len(text),
+            "bytes": size,
+        }
+        return site.page(request, "Runs", "log.html.j2", model)
 
     @app.get("/compare", response_class=HTMLResponse)
     def compare(
         request: Request,
         run: Annotated[
-            list[Annotated[str, Query(max_length=8)]], Query(max_length=MOST_COMPARED)
+            list[Annotated[str, Query(max_length=8)]], Query(max_length=MAX_COMPARED)
         ] = [],  # noqa: B006 - read only
     ) -> str:
         if len(run) < 2:
@@ -107,7 +118,7 @@ def _add_runs(app: FastAPI, site: Site) -> None:
                 code="value-range", field="run", value=len(run), bound=2,
             )  # fmt: skip
         document = compare_runs(*(jobs.run_record(name) for name in run)).document()
-        return served.comparison_page(site.frame(request, "Runs"), document)
+        return site.page(request, "Runs", "compare.html.j2", comparison_parts(document))
 
 
 def run_events(identifier: str) -> str:
@@ -125,11 +136,13 @@ def job_answer(site: Site, request: Request, identifier: str, status: int = 200)
     events = f"{run_events(found.id)}?since={site.streams.last(run_events(found.id))}"
     job = jobs.JobStatus.of(found, ask=False)
     texts = live_texts(found.summary(), log_end(found, TAIL_BYTES), time.time())
-    page = served.job_page(
-        site.frame(request, "Runs"), job, verbs_of(found, job.state), hosts_of(found),
-        document if document["plan"] else None, record.events, texts, events,
-    )  # fmt: skip
-    return HTMLResponse(page, status)
+    run = cast("RunDocument", document)
+    parts = run_parts(run, record.events) if run["plan"] else {"plan": None}
+    model = {
+        **parts, "job": job, "verbs": verbs_of(found, job.state), "others": hosts_of(found), "texts": texts,
+        "over": KINDS, "stream": events,
+    }  # fmt: skip
+    return HTMLResponse(site.page(request, "Runs", "served_run.html.j2", model), status)
 
 
 def verbs_of(found: store.StoredJob, state: str) -> tuple[str, ...]:
@@ -161,10 +174,6 @@ def _add_verbs(app: FastAPI, site: Site) -> None:
             return job_answer(site, request, identifier, STATUSES.get(failure.exit_code, 500))
         return RedirectResponse(f"/runs/{identifier}", 303)
 
-    def value(request: Request, name: str) -> str:
-        form: dict[str, list[str]] = request.state.form
-        return form.get(name, [""])[-1].strip()
-
     def cancelled(identifier: str) -> str:
         job = jobs.cancel(identifier)
         return f"{job.id} is {job.state}"
@@ -175,14 +184,16 @@ def _add_verbs(app: FastAPI, site: Site) -> None:
 
     @app.post("/runs/{identifier}/resize")
     def resize(request: Request, identifier: Identifier) -> Response:
-        return done(
-            request, identifier,
-            lambda: resize_text(jobs.resize(jobs.own_job(identifier), jobs.weights_of(value(request, "hosts")))),
-        )  # fmt: skip
+        weights = form_value(request, "hosts")
+
+        def resized() -> str:
+            return resize_text(jobs.resize(jobs.own_job(identifier), jobs.weights_of(weights)))
+
+        return done(request, identifier, resized)
 
     @app.post("/runs/{identifier}/migrate")
     def migrate(request: Request, identifier: Identifier) -> Response:
-        source, target = value(request, "from"), value(request, "to")
+        source, target = form_value(request, "from"), form_value(request, "to")
         return done(
             request, identifier,
             lambda: resize_text(jobs.migrate(jobs.own_job(identifier), source, target)),
@@ -202,21 +213,22 @@ def _add_verbs(app: FastAPI, site: Site) -> None:
 def _add_plan(app: FastAPI, site: Site) -> None:
     folder = DocumentFolder(site.path)
 
+    def compared(plans: Mapping[str, dict[str, Any]]) -> AnyComparison:
+        entries = (ComparisonEntry.of_document(name, plan) for name, plan in plans.items())
+        return Comparison(tuple(entries)).document()
+
     @app.get("/plan", response_class=HTMLResponse)
     def plan(request: Request) -> str:
         files = planning.choices(folder)
         wanted = planning.asked(
             {key: value[:2000] for key, value in request.query_params.items()}, files
         )
-        found, refusal = None, ""
-        try:
-            found = planning.planned(folder, wanted)
-        except (ApplesError, hat.DocumentError, OSError) as error:
-            refusal = failure_of(error).line
-        return served.plan_page(
-            site.frame(request, "Plan"), wanted, files, found, refusal, planning.commands(wanted),
-            planning.LAUNCHERS, list(scheduler_directories(site.schedulers)),
-        )  # fmt: skip
+        model = {
+            "asked": wanted, "files": files, "answer": planning.answer(folder, wanted, compared),
+            "weathers": [*planning.WEATHERS, *folder.weather_files()], "launchers": planning.LAUNCHERS,
+            "schedulers": list(scheduler_directories(site.schedulers)),
+        }  # fmt: skip
+        return site.page(request, "Plan", "plan.html.j2", model)
 
     @app.post("/plan/run")
     def run_planned(request: Request) -> Response:

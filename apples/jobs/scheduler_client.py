@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -13,13 +14,19 @@ from typing import Any, Self
 
 from apples.errors import Failure, LaunchError, UsageError
 from apples.io import state
+from apples.io.credentials import peer_credentials
+from apples.io.sockets import socket_name
 
 VARIABLE = "APPLES_SCHEDULER"
 TOKEN_FILE_VARIABLE = "APPLES_TOKEN_FILE"  # noqa: S105 - a name
-CERTIFICATE_VARIABLE = "APPLES_CERTIFICATE"
+CA_VARIABLE = "APPLES_CA"
 URL = re.compile(r"(https?)://(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(?::([0-9]{1,5}))?/?")
 SOCKET = "socket"
 ANSWER_SECONDS = 60.0
+CHECK_SECONDS = 1.0
+"""Interval at which a client that waits for an answer checks whether the scheduler's process is stopped."""
+STOPPED = frozenset("TtZX")
+"""States of a process in `/proc` in which it cannot answer."""
 OVER = frozenset({"finished", "failed", "cancelled", "lost"})
 """States of a job that is over."""
 
@@ -137,24 +144,31 @@ class SchedulerClient:
     ----------
     place
         The directory, or ``https://HOST:PORT``.
-    token_file, certificate
+    token_file, ca
         For a URL: files of the token, and of the authority that vouches for who answers. None: those that the
         environment names, and the system's authorities.
+    seconds
+        Time limit of each step of a request: to connect, to send, to receive.
     """
 
     def __init__(
-        self, place: Path | str, token_file: Path | None = None, certificate: Path | None = None
+        self,
+        place: Path | str,
+        token_file: Path | None = None,
+        ca: Path | None = None,
+        *,
+        seconds: float = ANSWER_SECONDS,
     ) -> None:
-        self.place = place
-        self._token_file, self._certificate = token_file, certificate
+        self.place, self._seconds = place, seconds
+        self._token_file, self._ca = token_file, ca
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the answer to a request.
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the answer to a request: a JSON document.
 
         Raises
         ------
         LaunchError
-            Nothing listens there, or it does not answer. Transient.
+            Nothing listens there, it is stopped, or it does not answer. Transient.
         ApplesError
             What it refuses, as it says.
         """
@@ -164,8 +178,12 @@ class SchedulerClient:
             status, text = self._exchanged(method, path, body)
         except (OSError, HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
+            if isinstance(error, TimeoutError):
+                reason = f"not within {self._seconds:g} s"
+                if method != "GET":
+                    reason += "; it may still carry out the request: see apples queue"
             if untrusted := getattr(error, "verify_message", ""):
-                reason = f"{untrusted}; --certificate names its authority"
+                reason = f"{untrusted}; --ca names its authority"
             raise LaunchError(
                 f"{self.place}: no scheduler answers ({reason})",
                 code="scheduler-unreachable",
@@ -185,23 +203,40 @@ class SchedulerClient:
 
         headers = {}
         if isinstance(self.place, Path):
-            connection = HTTPConnection("scheduler", timeout=ANSWER_SECONDS)
-            connection.sock = _over_unix(self.place)
+            connection = HTTPConnection("scheduler", timeout=self._seconds)
+            connection.sock = _over_unix(self.place, self._seconds)
         else:
             from apples.io.tls import client_context  # noqa: PLC0415 - as above
 
             host, port = _address(self.place)
             headers = self._authorization()
-            context = client_context(self._certificate or _named_file(CERTIFICATE_VARIABLE))
-            connection = HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
+            context = client_context(self._ca or _named_file(CA_VARIABLE))
+            connection = HTTPSConnection(host, port, timeout=self._seconds, context=context)
         with closing(connection):
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, headers)
+            if isinstance(self.place, Path):
+                self._await_local(connection.sock)
             answer = connection.getresponse()
             text = answer.read(MAX_ANSWER_BYTES)
             if not answer.isclosed():
                 raise ValueError("the answer is too long")
             return answer.status, text
+
+    def _await_local(self, connection: socket.socket) -> None:
+        """Wait for the first bytes of an answer; raise at once if the scheduler's process is stopped."""
+        waited, answer = 0.0, select.poll()
+        answer.register(connection, select.POLLIN)
+        step = min(CHECK_SECONDS, self._seconds)
+        while waited < self._seconds and not answer.poll(1e3 * step):
+            waited += step
+            process, _ = peer_credentials(connection)
+            if _state_of(process) in STOPPED:
+                raise LaunchError(
+                    f"{self.place}: the scheduler (process {process}) is stopped and does not answer; "
+                    f"to continue it: kill -CONT {process}",
+                    code="scheduler-stopped", place=self.place, process=process,
+                )  # fmt: skip
 
     def _authorization(self) -> dict[str, str]:
         file = self._token_file or _named_file(TOKEN_FILE_VARIABLE)
@@ -231,16 +266,22 @@ def _named_file(variable: str) -> Path | None:
     return Path(named) if named else None
 
 
-def _over_unix(directory: Path) -> socket.socket:
-    """Return a connection to the socket in a directory, whose path may be longer than a socket's may be."""
-    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _state_of(process: int) -> str:
+    """Return the state of a process, a letter of proc_pid_stat(5); empty if it is not visible."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][:1]
+    except OSError:
+        return ""
+
+
+def _over_unix(directory: Path, seconds: float) -> socket.socket:
+    """Return a connection to the socket in a directory."""
     there = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        there.settimeout(ANSWER_SECONDS)
-        there.connect(f"/proc/self/fd/{place}/{SOCKET}")
+        there.settimeout(seconds)
+        with socket_name(directory / SOCKET) as name:
+            there.connect(name)
     except OSError:
         there.close()
         raise
-    finally:
-        os.close(place)
     return there

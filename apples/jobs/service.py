@@ -1,8 +1,7 @@
 """The verbs for jobs: submit, list, status, resize, migrate, rebalance, wait, cancel, restart.
 
-A job is a run that a supervisor of its own owns, so that it outlives whoever submitted it. Every function takes
-the job's id, or the beginning of one, and hands back a typed value; nothing is printed. What planning needs is
-loaded by none: supervisors, and plans of moves, are forks of the parked interpreter (`apples.jobs.parked`).
+A job is a run that a supervisor of its own owns, so that it outlives the command that submitted it. Every function
+takes the job's id, or the beginning of an id, and returns a typed value; nothing is printed.
 """
 
 from __future__ import annotations
@@ -23,28 +22,32 @@ from typing import Any
 
 from apples.agent.session.spec import RunSpec
 from apples.errors import DeadlineError, Failure, LaunchError, UsageError, failure_of
-from apples.jobs import parked, store
+from apples.jobs import store
+from apples.jobs.move_planner import plan_move
 from apples.jobs.records import (
     JobStatus,
     PlannedMove,
-    ResizeEstimate,
     ResizeResult,
     RunRecord,
-    conversation,
+    control_client,
 )
 from apples.jobs.spec import JobSpec, ProgramSpec
 from apples.launch import job_processes
-from apples.launch.host_spec import place_of
-from apples.malleable.control.commits import whole_manifests
+from apples.malleable.control.commits import SCHEMA, other_schema, whole_manifests
 
 Talk = Callable[[str], None]
 
 SUPERVISOR = "apples.jobs.supervisor"
+DETACHED = f"import os; os.fork() and os._exit(0); from {SUPERVISOR} import main; raise SystemExit(main())"
+"""Program of a detached job's supervisor. It forks before it loads anything, so that no process has to wait for
+its end."""
 FIRST_LINE_SECONDS = 300.0
 """Longer than measuring, planning and starting may take without a line: then the supervisor itself is stuck."""
+STATE_SECONDS = 1.0
+"""Poll interval of the state of a job while a command waits for its end."""
 END_SECONDS = 10.0
 CLEAR_SECONDS = 5.0
-"""For what a job had here to be cleared up after the death of its supervisor."""
+"""Time limit of the cleanup of a job's processes here after the death of its supervisor."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -55,30 +58,64 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
     Raises
     ------
     ApplesError
-        What kept it from running, as in the foreground. The job is on record as failed; `talk` hears its id.
+        The job cannot run, as in the foreground. It is on record as failed; `talk` is called with its id.
     KeyboardInterrupt
         It was interrupted before; the job is cancelled.
     """
-    order = (JobSpec(spec) if isinstance(spec, RunSpec) else spec).document()
-    if not isinstance(spec, ProgramSpec):  # what its actuator refuses is said here already
-        order = parked.call("check", order=order)
-    job = store.create(order, "")
+    if isinstance(spec, RunSpec):
+        spec = JobSpec(spec)
+    if isinstance(spec, JobSpec):  # its actuator refuses it here, and not in the job's log
+        spec = _checked(spec)
+    job = store.create(spec.document(), "")
     with _cancelled_if_interrupted(job, talk):
         with job.locked() as lock:
-            heard = _start_supervisor(job, lock)
-        return _running_job(job, heard, talk)
+            news = _start_supervisor(job, lock)
+        return _running_job(job, news, talk)
 
 
-def begin(job: store.StoredJob) -> None:
-    """Start the supervisor of a job whose record was just made, and do not wait for what it says.
+def _checked(spec: JobSpec) -> JobSpec:
+    """Return the specification of an application with its actuator named.
 
     Raises
     ------
-    LaunchError, OSError
-        There is none; the job is on record as failed.
+    ApplesError
+        That actuator refuses it.
     """
-    with job.locked() as lock:
-        os.close(_start_supervisor(job, lock))
+    from apples.launch.actuators.choice import actuator_name, actuator_of  # noqa: PLC0415 - only a start needs it
+
+    through = actuator_name(spec.run.actuator, spec.run.hosts)
+    if not actuator_of(through, spec.run.output, spec.run.slurm).queues:
+        _refuse_rectangles(spec.run)
+    return replace(spec, run=replace(spec.run, actuator=through))
+
+
+RECTANGULAR = {"rectangles", "strips_or_rectangles", "square_blocks"}
+"""Planners, and a blueprint, whose plan may be of rectangles."""
+
+
+def _refuse_rectangles(run: RunSpec) -> None:
+    """Reject a planner or blueprint of rectangles for a job that can be moved: such a job has strips.
+
+    Raises
+    ------
+    hat.DocumentError
+        The user file or the template of such a run is invalid. Permanent.
+    UsageError
+        The run may be planned as rectangles. Permanent.
+    """
+    import hat  # noqa: PLC0415 - only a start needs it
+    from apples.malleable.actuator import NO_RECTANGLES  # noqa: PLC0415 - likewise
+
+    named = {run.planner, run.blueprint}
+    if run.user is not None and None in named:
+        written = hat.Document.of(run.user, run.contents.get("user"))
+        wishes = written.validate(hat.UserSpecifications).preferences
+        named = {run.planner or wishes.planner, run.blueprint or wishes.blueprint}
+    if not named & RECTANGULAR:
+        return
+    template = hat.Document.of(run.template, run.contents.get("template"))
+    if template.validate(hat.ApplicationTemplate).malleable:
+        raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
 
 
 def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
@@ -96,31 +133,31 @@ def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
     ApplesError, KeyboardInterrupt
         What kept it from running, as of `submit`.
     """
-    found = store.job(job)
-    if found.record()["state"] in store.OVER:
-        found.until_over(END_SECONDS)  # its supervisor may have said so and not ended yet
-    with _cancelled_if_interrupted(found, talk):
+    stored = store.job(job)
+    if stored.record()["state"] in store.OVER:
+        stored.until_over(END_SECONDS)  # its supervisor may have recorded that and not ended yet
+    with _cancelled_if_interrupted(stored, talk):
         try:
-            with found.locked() as lock:
-                record = found.record()
-                commit = _last_commit(found, record)
-                _end_remains(found)
-                found.begin_again(record, commit)
-                heard = _start_supervisor(found, lock)
+            with stored.locked() as lock:
+                record = stored.record()
+                commit = _last_commit(stored, record)
+                _end_leftovers(stored)
+                stored.begin_again(record, commit)
+                news = _start_supervisor(stored, lock)
         except BlockingIOError:
-            state = found.record()["state"]
+            state = stored.record()["state"]
             raise LaunchError(
-                f"job {found.id} is {state}: it is not over",
+                f"job {stored.id} is {state}: it is not over",
                 code="job-running",
-                job=found.id,
+                job=stored.id,
                 value=state,
             ) from None
-        return _running_job(found, heard, talk)
+        return _running_job(stored, news, talk)
 
 
 @contextmanager
 def _cancelled_if_interrupted(job: store.StoredJob, talk: Talk) -> Iterator[None]:
-    """Cancel a job whose start is interrupted: who was told no id cannot."""
+    """Cancel a job whose start is interrupted: its user has no id yet to cancel it by."""
     try:
         yield
     except KeyboardInterrupt:
@@ -131,7 +168,7 @@ def _cancelled_if_interrupted(job: store.StoredJob, talk: Talk) -> Iterator[None
 
 
 def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the manifest of the commit that a job would go on from; refuse one that cannot."""
+    """Return the manifest of the commit that a job goes on from; reject a job that cannot go on."""
     if record["state"] == "finished":
         raise UsageError(
             f"job {job.id} is finished: there is nothing to go on with",
@@ -139,6 +176,16 @@ def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str
             job=job.id,
         )
     commit = next(whole_manifests(job.commits), None)
+    if commit is None and (schema := other_schema(job.commits)):
+        raise UsageError(
+            f"job {job.id}: the commits in {job.commits} have the format {schema}; this version reads {SCHEMA}:"
+            " restart the job with the version that wrote them, or run it anew",
+            code="commit-format",
+            job=job.id,
+            file=job.commits,
+            value=schema,
+            expected=SCHEMA,
+        )
     if commit is None:
         raise UsageError(
             f"job {job.id} has no commit in {job.commits} to go on from (see --commit of apples run)",
@@ -149,8 +196,8 @@ def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str
     return commit
 
 
-def _end_remains(job: store.StoredJob) -> None:
-    """See that nothing is left here of a job whose supervisor has just died; it is being cleared up already."""
+def _end_leftovers(job: store.StoredJob) -> None:
+    """Wait until the processes of a job whose supervisor has died are gone, then kill those that are left."""
     deadline = time.monotonic() + CLEAR_SECONDS
     while job_processes.marked(job.id) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -172,30 +219,41 @@ def _kill_marked(job: store.StoredJob) -> None:
 # The lock is handed over. If it were free in between, `apples jobs` would report a killed
 # supervisor, and the record could overwrite a cancellation.
 def _start_supervisor(job: store.StoredJob, lock: int) -> int:
-    """Start the supervisor of a job, which inherits its lock; return the pipe in which it says one line."""
-    heard, telling = os.pipe()
+    """Start the supervisor of a job, which inherits its lock; return the pipe on which it reports the start."""
+    news, report = os.pipe()
+    words = [str(job.folder), str(report), str(lock)]
     try:
         with job.log.open("ab") as log:
-            parked.start("supervise", log.fileno(), (telling, lock), folder=str(job.folder))
-    except LaunchError as error:
-        os.close(heard)
-        code = error.exit_code
-        job.write({**job.record(), "state": "failed", "reason": str(error), "exit_code": code})
-        raise
+            subprocess.run(
+                [sys.executable, "-P", "-c", DETACHED, *words],
+                pass_fds=(report, lock),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                check=True,
+            )
+    except (OSError, subprocess.CalledProcessError) as error:
+        os.close(news)
+        refused = LaunchError(
+            f"cannot start the job's supervisor: {error}", code="process-not-started", job=job.id
+        )
+        job.never_begins("failed", str(refused))
+        raise refused from None
     except BaseException:
-        os.close(heard)
+        os.close(news)
         raise
     finally:
-        os.close(telling)
-    return heard
+        os.close(report)
+    return news
 
 
-def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
-    """Return a job once its supervisor says that it runs, or waits for Slurm."""
+def _running_job(job: store.StoredJob, pipe: int, talk: Talk) -> JobStatus:
+    """Return a job once its supervisor reports that it runs, or waits for Slurm."""
     try:
-        news = _news(heard, talk)
+        news = _news(pipe, talk)
     finally:
-        os.close(heard)
+        os.close(pipe)
     if "failure" in news:
         talk(f"job {job.id} failed; see: apples logs {job.id}")
         raise Failure.of_document(news["failure"]).error()
@@ -205,21 +263,21 @@ def _running_job(job: store.StoredJob, heard: int, talk: Talk) -> JobStatus:
 def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     """Run a program as a job that ends with this process, and return the record of its run.
 
-    It has an id, so that it can be migrated while it runs; `talk` hears it.
+    It has an id, so that it can be migrated while it runs; `talk` is called with it.
     """
     job = store.create(spec.document(), "")
     talk(f"job {job.id} on {', '.join(spec.on)}; its output: {spec.output or job.commits}")
-    heard, telling = os.pipe()
+    news, report = os.pipe()
     libc = ctypes.CDLL(None)
     with job.locked() as lock:
         supervisor = subprocess.Popen(
-            [sys.executable, "-m", SUPERVISOR, str(job.folder), str(telling), str(lock)],
-            pass_fds=(telling, lock),
+            [sys.executable, "-P", "-m", SUPERVISOR, str(job.folder), str(report), str(lock)],
+            pass_fds=(report, lock),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0),  # noqa: PLW1509 - one thread
         )
-    os.close(telling)
+    os.close(report)
     try:
         code = supervisor.wait()
     except KeyboardInterrupt:
@@ -227,12 +285,12 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
         supervisor.wait()
         raise
     finally:
-        os.close(heard)
+        os.close(news)
     return replace(RunRecord.of(job), exit_code=code)
 
 
 def _news(pipe: int, talk: Talk) -> dict[str, Any]:
-    """Return the news of a job's start from its supervisor; `talk` is told the lines of its log before that."""
+    """Return the news of a job's start from its supervisor; call `talk` with the lines of its log before that."""
     text = b""
     while True:
         while b"\n" not in text:
@@ -267,12 +325,12 @@ def list_jobs() -> list[JobStatus]:
 
 
 def list_runs() -> list[dict[str, Any]]:
-    """Return the entry in ``apples.runs/1`` of every run and job of this user, the oldest first."""
-    return [one.summary() for one in store.records()]
+    """Return the entry in `runs` of ``apples.jobs/1`` of every run and job of this user, the oldest first."""
+    return [run.summary() for run in store.records()]
 
 
 def run_record(name: str) -> RunRecord:
-    """Return what was recorded of a run or job, over or not; one whose record nothing supervises is over."""
+    """Return the record of a run or job, over or not; a run without a supervisor is over."""
     return RunRecord.of(store.record(name))
 
 
@@ -298,27 +356,46 @@ def status(job: str) -> JobStatus:
 
 
 def log(job: str) -> str:
-    """Return what a job and its supervisor, or a run, said so far."""
+    """Return the log of a job or run so far."""
     return store.record(job).log.read_text("utf-8", errors="replace")
 
 
-def wait(job: str, seconds: float | None = None) -> RunRecord:
+def wait(
+    job: str,
+    seconds: float | None = None,
+    *,
+    on_verifying: Callable[[float], object] = lambda _: None,
+) -> RunRecord:
     """Wait for the end of a job, or of a run that another command waits for, and return its record.
+
+    Parameters
+    ----------
+    on_verifying
+        Called once, with the estimated seconds left, if the result is being verified.
 
     Raises
     ------
     DeadlineError
         It still runs after `seconds`.
     """
-    found = store.record(job)
-    if not found.until_over(seconds):
+    stored = store.record(job)
+    deadline = math.inf if seconds is None else time.monotonic() + seconds
+    announced = False
+    while not stored.until_over(max(0.0, min(STATE_SECONDS, deadline - time.monotonic()))):
+        if not announced:
+            left = JobStatus.of(stored, ask=False).verifying_seconds
+            announced = left is not None
+            if left is not None:
+                on_verifying(left)
+        if time.monotonic() < deadline:
+            continue
         raise DeadlineError(
-            f"job {found.id} still runs after {seconds:g} s",
+            f"job {stored.id} still runs after {seconds:g} s",
             code="wait-timeout",
-            job=found.id,
+            job=stored.id,
             seconds=seconds,
         )
-    return RunRecord.of(found)
+    return RunRecord.of(stored)
 
 
 # ------------------------------------------------------------------------------- moving
@@ -333,26 +410,26 @@ def resize(job: str, weights: Mapping[str, float]) -> ResizeResult:
     Raises
     ------
     UsageError
-        An unknown host, a weight that is none, or what the job's limits forbid. Permanent.
+        A host is unknown, a weight is invalid, or the job's limits forbid the move. Permanent.
     LaunchError
         It is over, busy, or cannot be resized; it tried in vain and goes on as it was; or it lost a host meanwhile
-        and was rolled back, and the message says to which iteration.
+        and was rolled back to the iteration in the message.
     """
     return plan_resize(job, weights).carry_out()
 
 
 def migrate(job: str, source: str, target: str) -> ResizeResult:
-    """Move what a running job has on one host to another; the others keep what they have. Raises as `resize`."""
+    """Move the rows of a running job from one host to another; the other hosts keep theirs. Raises as `resize`."""
     return plan_migration(job, source, target).carry_out()
 
 
 def rebalance(job: str) -> ResizeResult:
-    """Balance a running job anew on its hosts, by what they were measured to do. Raises as `resize`."""
+    """Balance the rows of a running job on its hosts by their measured speeds. Raises as `resize`."""
     return plan_resize(job, None).carry_out()
 
 
 def own_job(job: str, called: str = "") -> str:
-    """Return the name of a job that is nobody's but its user's.
+    """Return the name of a job that no scheduler manages.
 
     Parameters
     ----------
@@ -376,7 +453,7 @@ def own_job(job: str, called: str = "") -> str:
 
 
 def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
-    """Return what `resize` would do, or `rebalance` where there are no weights, with what it would take."""
+    """Return the move of `resize`, or of `rebalance` if there are no weights, with its estimated cost."""
     for host, weight in (weights or {}).items():
         if not 0 < weight < math.inf:
             raise UsageError(
@@ -391,18 +468,20 @@ def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
 
 
 def plan_migration(job: str, source: str, target: str) -> PlannedMove:
-    """Return what `migrate` would do, with what it would take."""
+    """Return the move of `migrate`, with its estimated cost."""
     return _planned(job, source=source, target=target)
 
 
 def _planned(job: str, **wanted: Any) -> PlannedMove:
-    """Return a move that a fork of the parked interpreter has planned (`apples.jobs.resizing.plan`)."""
-    found = store.job(job)
-    talking = conversation(found)  # one that is over says so at once
-    plan = parked.call("plan", folder=str(found.folder), **wanted)
-    estimate = plan["estimate"] and ResizeEstimate(**plan["estimate"])
-    places = [place_of(one) for one in plan["places"]]
-    return PlannedMove(found, talking, plan["position"], plan["rows"], estimate, places)
+    """Return the move that the job's supervisor plans."""
+    stored = store.job(job)
+    control = control_client(stored)  # for the command as well
+    try:
+        position = control.status()
+        return PlannedMove(stored, control, position, *plan_move(stored, position, **wanted))
+    except BaseException:
+        control.close()
+        raise
 
 
 # ------------------------------------------------------------------------------- ending
@@ -414,18 +493,18 @@ def cancel(job: str) -> JobStatus:
     LaunchError
         Its supervisor, or a process of it, cannot be ended.
     """
-    found = store.job(job)
-    ended = found.record()["state"] in store.OVER and not found.supervised()
+    stored = store.job(job)
+    ended = stored.record()["state"] in store.OVER and not stored.supervised()
     if not ended:
-        _end(found)
-    _kill_marked(found)
+        _end(stored)
+    _kill_marked(stored)
     if not ended:
-        _record_as_cancelled(found)
-    return JobStatus.of(found)
+        _record_as_cancelled(stored)
+    return JobStatus.of(stored)
 
 
 def _record_as_cancelled(job: store.StoredJob) -> None:
-    """Have a job that has no supervisor any more, and was not over when it ended, be one that was cancelled."""
+    """Record as cancelled a job whose supervisor ended before the job was over."""
     record = job.record()
     if record.get("reason") == store.LOST:
         record.update(state="cancelled", reason="")

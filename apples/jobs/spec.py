@@ -96,14 +96,15 @@ class JobSpec:
             "slurm": [f"{name}={value}" for name, value in run.slurm.items()],
             "warm": list(run.warm),
             "commit_seconds": run.commit_seconds,
-            "engine": run.engine,
             "fresh": run.fresh,
             "learned": run.learned,
+            "learn": run.learn,
             "on": list(run.on),
             "silent": list(run.silent),
             "count_messages": run.count_messages,
             "calibrate": run.calibrate,
             "messages": None if run.messages is None else str(run.messages),
+            "contents": dict(run.contents),
         }
 
     @classmethod
@@ -111,7 +112,7 @@ class JobSpec:
         """Return the specification that was stored."""
         names = (
             *("hosts", "template", "user", "blueprint", "weather", "planner", "distance", "model"),
-            *("verify", "actuator", "commit_seconds", "engine"),
+            *("verify", "actuator", "commit_seconds"),
         )
         run = RunSpec(
             **{name: document[name] for name in names},
@@ -121,11 +122,13 @@ class JobSpec:
             warm=tuple(document["warm"]),
             fresh=bool(document.get("fresh", False)),
             learned=bool(document.get("learned", False)),
+            learn=document.get("learn"),
             on=tuple(document.get("on", ())),
             silent=tuple(document.get("silent", ())),
             count_messages=bool(document.get("count_messages", False)),
             calibrate=bool(document.get("calibrate", True)),
             messages=Path(document["messages"]) if document.get("messages") else None,
+            contents=document.get("contents", {}),
         )
         return cls(run, Path(document["directory"]))
 
@@ -201,14 +204,16 @@ class UnitsSpec:
     hosts, on
         The scheduler's host list, and those of it that the job is given.
     settings, weather, verify
-        As of ``apples master-worker``; live weather is not measured: the host list's values, and then what the
-        workers are seen to do.
+        As of ``apples run`` of a master/worker program. Live weather is not measured: the host list's values are
+        used, and then the measured speeds of the workers.
     actuator
         ``local``: all hosts are parts of this machine, whatever the list says.
     evolving
         Whether it asks its scheduler for more hosts where they help.
     directory
         Folder the job is submitted from.
+    contents
+        ``units``: the text that is used in place of `file`.
     """
 
     file: Path
@@ -220,6 +225,7 @@ class UnitsSpec:
     actuator: str = "local"
     evolving: bool = False
     directory: Path = field(default_factory=working_directory)
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("file", "hosts"):
@@ -237,6 +243,7 @@ class UnitsSpec:
             "on": list(self.on),
             "actuator": self.actuator,
             "evolving": self.evolving,
+            "contents": dict(self.contents),
         }
 
     @classmethod
@@ -252,6 +259,7 @@ class UnitsSpec:
             actuator=document["actuator"],
             evolving=document["evolving"],
             directory=Path(document["directory"]),
+            contents=document.get("contents", {}),
         )
 
 
@@ -288,16 +296,16 @@ def weights_of(text: str) -> dict[str, float]:
             weight = math.nan
         if not name or not 0 < weight < math.inf:
             raise UsageError(
-                f"--hosts {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0",
+                f"--on {part.strip() or text!r}: must be NAME or NAME=WEIGHT above 0",
                 code="value-invalid",
-                option="--hosts",
+                option="--on",
                 value=part.strip() or text,
             )
         if name in weights:
             raise UsageError(
-                f"--hosts {name}: is named twice",
+                f"--on {name}: is named twice",
                 code="host-repeated",
-                option="--hosts",
+                option="--on",
                 host=name,
             )
         weights[name] = weight

@@ -1,8 +1,8 @@
 """The records of this user's runs: one directory a run under the state directory, each written by one process.
 
-``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds where the run is (`job.json`), what was asked (`order.json`), what
+``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds where the run is (`job.json`), the order (`order.json`), what
 was planned and under which weather, the task, the events, the log, and the result; of a job, a run that outlives
-its command, also the secret (0600) by which it is controlled, and its commits. Who supervises the run, a job's
+its command, also the socket (0600) on which it takes commands, and its commits. Who supervises the run, a job's
 supervisor or the command that waits for it, and nobody else, writes there, and holds the lock for as long as it
 lives: who can take the lock of a run that is not over knows that it is dead. A record that cannot be read does
 not stop the others.
@@ -22,7 +22,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from apples.errors import UsageError
+from apples.errors import LaunchError, UsageError
 from apples.io import documents, record_folders
 from apples.io.journal import parse
 from apples.io.naming import naming
@@ -30,13 +30,21 @@ from apples.launch import job_processes
 
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
+VERIFYING = "verifying"
+"""State of a run whose application has ended and whose result is being verified."""
+ON_HOSTS = frozenset({"running", VERIFYING})
+"""States of a run that has been started and is not over."""
 RUN_FOLDER = re.compile(r"apples-[a-z0-9_]{8}")
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
 """Name of a run's folder (`apples.launch.processes`)."""
 RESERVED_BYTES = 1 << 17
 """Room for the last record and the result of a run: some KB, and some for each of many hosts."""
+CHECK_SECONDS = 5.0
+"""For processes that check whether a job has a supervisor to release its lock."""
+MAX_LOG_BYTES = 1 << 24
+CUT = b"note: lines were removed here: the log keeps its beginning and its end\n"
 START_SECONDS = 60.0
-"""For a supervisor that has the lock to say who it is."""
+"""Time limit for a supervisor that has the lock to write its process number into it."""
 LOST = "its supervisor was killed; every process of the job is ended"
 COMMAND_LOST = "its command was killed; every process of the run is ended"
 GONE = "gone-"
@@ -65,13 +73,13 @@ class StoredJob:
 
     # --------------------------------------------------------------------------- files
     @property
-    def announce(self) -> Path:
-        """Where the control server says where it listens."""
-        return self.folder / "control.json"
+    def control_socket(self) -> Path:
+        """The socket on which a running job takes commands."""
+        return self.folder / "control"
 
     @property
     def log(self) -> Path:
-        """What the program and the supervisor said."""
+        """Output of the program and of the supervisor."""
         return self.folder / "log"
 
     @property
@@ -91,7 +99,7 @@ class StoredJob:
 
     @property
     def events(self) -> Path:
-        """What happened, one JSON object a line."""
+        """Events, one JSON object a line."""
         return self.folder / "events"
 
     @property
@@ -109,15 +117,11 @@ class StoredJob:
     @property
     def controlled(self) -> bool:
         """Whether it is a job: a run that the verbs for jobs control."""
-        return (self.folder / "secret").exists()
+        return self.commits.exists()
 
     def order(self) -> Record:
-        """Return what was asked for."""
+        """Return the order of the run."""
         return _read(self.folder / record_folders.ORDER)
-
-    def secret(self) -> bytes:
-        """Return the job's secret."""
-        return bytes.fromhex((self.folder / "secret").read_text("ascii"))
 
     # -------------------------------------------------------------------------- record
     def record(self) -> Record:
@@ -137,7 +141,7 @@ class StoredJob:
         return record
 
     def summary(self, record: Record | None = None) -> Record:
-        """Return the entry of the run in ``apples.runs/1``, of its record as it was just read."""
+        """Return the entry of the run in `runs` of ``apples.jobs/1``, of its record as it was just read."""
         record = record or self.record()
         plain = (
             "blueprint",
@@ -147,11 +151,13 @@ class StoredJob:
             "measured_seconds",
             "verified",
         )
-        found = {key: record.get(key) for key in plain}
+        figures = {key: record.get(key) for key in plain}
         if "verified" not in record and (document := document_of(self.result)):
             execution = document.get("execution") or {}  # it is of an earlier version
-            found |= {key: execution.get(key) for key in ("predicted_seconds", "measured_seconds")}
-            found["verified"] = document.get("verified")
+            figures |= {
+                key: execution.get(key) for key in ("predicted_seconds", "measured_seconds")
+            }
+            figures["verified"] = document.get("verified")
         return {
             "id": record["id"],
             "kind": record.get("kind") or JOB,
@@ -161,7 +167,7 @@ class StoredJob:
             "ended": record.get("ended"),
             "hosts": list(record.get("hosts", ())),
             "rows": list(record.get("rows", ())),
-            **found,
+            **figures,
             "reason": record.get("reason") or "",
         }
 
@@ -180,8 +186,12 @@ class StoredJob:
         self.reserve.unlink(missing_ok=True)
         self.run_note.unlink(missing_ok=True)
 
+    def never_begins(self, state: str, reason: str, code: int = LaunchError.exit_code) -> None:
+        """Record that a run was not started and never will be."""
+        self.write_last({**self.record(), "state": state, "reason": reason, "exit_code": code})
+
     def clear_up(self) -> None:
-        """Remove what a run left outside this folder whose every process was killed."""
+        """Remove the files outside this folder of a run whose processes were all killed."""
         note = self.run_note
         with suppress(FileNotFoundError):
             left = Path(note.read_text("utf-8", errors="replace"))
@@ -198,7 +208,7 @@ class StoredJob:
                 "iteration": commit["values"].get("iteration", 0)}  # fmt: skip
         ended = {"ended", "measured_seconds", "verified"}
         self.write({**{key: record[key] for key in record if key not in ended}, **news})
-        self.announce.unlink(missing_ok=True)
+        self.control_socket.unlink(missing_ok=True)
         self.result.unlink(missing_ok=True)
 
     def keep_reserve(self) -> None:
@@ -209,6 +219,23 @@ class StoredJob:
         except OSError:
             self.reserve.unlink(missing_ok=True)
             raise
+
+    def trim_log(self, max_bytes: int = MAX_LOG_BYTES) -> None:
+        """Remove lines from the middle of a log of more than `max_bytes`; its first and last quarter stay.
+
+        A log that cannot be read or written stays as it is.
+        """
+        with suppress(OSError):
+            if self.log.stat().st_size <= max_bytes:
+                return
+            with self.log.open("r+b") as stream:
+                head = stream.read(max_bytes // 4)
+                start = head.rfind(b"\n") + 1
+                stream.seek(-(max_bytes // 4), os.SEEK_END)
+                tail = stream.read()
+                stream.seek(start)
+                stream.write(CUT + tail[tail.find(b"\n") + 1 :])
+                stream.truncate()
 
     def to_the_last(self, write: Callable[[], object]) -> None:
         """Write; where the disk is full, into the room that was kept for the end."""
@@ -225,23 +252,28 @@ class StoredJob:
     def locked(self) -> Iterator[int]:
         """Hold the job's lock; yields its descriptor, with which a supervisor that is started inherits the lock.
 
+        A process that checks the lock (`supervised`) holds a shared one for a moment, which is waited for.
+
         Raises
         ------
         BlockingIOError
-            The job has a supervisor.
+            The job has a supervisor; or checks follow each other for `CHECK_SECONDS`.
         """
         handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if not documents.lock(handle, 0.0):
-                raise BlockingIOError(errno.EAGAIN, "the job has a supervisor", self.id)
-            os.ftruncate(handle, 0)  # whoever held it last is not the supervisor any more
+            deadline = time.monotonic() + CHECK_SECONDS
+            while not documents.lock(handle, 0.0):
+                if self.supervised() or time.monotonic() >= deadline:
+                    raise BlockingIOError(errno.EAGAIN, "the job has a supervisor", self.id)
+                time.sleep(documents.RETRY_SECONDS)
+            os.ftruncate(handle, 0)  # the number in it is of an earlier supervisor
             yield handle
         finally:
             os.close(handle)
 
     @contextmanager
     def supervising(self, inherited: int | None = None) -> Iterator[None]:
-        """Be the job's supervisor: hold its lock, taken here or inherited, and say in it who that is."""
+        """Be the job's supervisor: hold its lock, taken here or inherited, with the process number in it."""
         with self.locked() if inherited is None else nullcontext(inherited) as handle:
             os.set_inheritable(handle, False)
             with naming(self.folder / "lock"):
@@ -253,9 +285,9 @@ class StoredJob:
         return not self.until_over(0.0)
 
     def unbegun(self) -> bool:
-        """Whether its record was made and nobody has supervised it: who was to start it died before."""
-        found = document_of(self.folder / "job.json") or {}
-        if found.get("state") != "starting" or self.supervised():
+        """Return whether its record was made and no supervisor was started: the starter died before."""
+        record = document_of(self.folder / "job.json") or {}
+        if record.get("state") != "starting" or self.supervised():
             return False
         try:
             return not (self.folder / "lock").stat().st_size
@@ -268,7 +300,7 @@ class StoredJob:
         while not (self.folder / "lock").stat().st_size and self.supervised():
             if time.monotonic() > deadline:
                 return -1
-            time.sleep(documents.RETRY_SECONDS)  # it has the lock and is about to say who it is
+            time.sleep(documents.RETRY_SECONDS)  # it has the lock and is about to write its number
         try:
             number = int((self.folder / "lock").read_text("ascii") or 0)
             handle = os.pidfd_open(number) if number else -1
@@ -351,18 +383,13 @@ def create(
 
 
 def _filled(job: StoredJob, order: Mapping[str, Any], name: str, kind: str) -> StoredJob:
-    """Write what a record begins with."""
-    from apples.malleable.control.sealing import SECRET_BYTES  # noqa: PLC0415 - as RUN_FILE
-
-    files = {"log": "", "lock": ""}
+    """Write the first files of a record."""
     if kind == JOB:
         job.commits.mkdir(mode=0o700)
-        files["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
-    for file, text in files.items():
+    for file in ("log", "lock"):
         path = job.folder / file
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with naming(path), os.fdopen(handle, "w", encoding="ascii") as stream:
-            stream.write(text)
+        os.close(handle)
     documents.replace(job.folder / record_folders.ORDER, json.dumps(order, indent=1))
     job.keep_reserve()
     job.write({**first_record(job.id, name), "kind": kind})
@@ -427,7 +454,7 @@ def record(name: str) -> StoredJob:
     UsageError
         None, or several.
     """
-    return _one(name, records(), "run", "apples runs")
+    return _one(name, records(), "run", "apples jobs")
 
 
 def _one(name: str, among: list[StoredJob], what: str, command: str) -> StoredJob:
@@ -440,16 +467,16 @@ def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:
 
     Returns
     -------
-    Ids of the removed ones, and how many bytes they had. One that somebody supervises stays, however old it is.
+    Ids of the removed ones, and how many bytes they had. A run that has a supervisor stays, however old it is.
     """
-    for remains in folder().glob(f"{GONE}*"):
-        shutil.rmtree(remains, ignore_errors=True)
+    for leftover in folder().glob(f"{GONE}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
     sizes = {one: one.size() for one in records()}
     kept, removed, freed = sum(sizes.values()), list[str](), 0
     for one, size in sizes.items():
         age = now - one.last_change()
         if age <= START_SECONDS and one.record()["state"] not in OVER:
-            continue  # whoever supervises it is about to
+            continue  # its supervisor is about to start
         if (age > seconds or kept > most_bytes) and _removed(one):
             kept, freed = kept - size, freed + size
             removed.append(one.id)
@@ -480,14 +507,14 @@ def document_of(path: Path) -> dict[str, Any] | None:
 def read_events(path: Path) -> list[Record]:
     """Return the events of a record, without those lines that are damaged; empty where there are none."""
     try:
-        found, _, _ = parse(path.read_bytes(), sealed=False)
+        events, _, _ = parse(path.read_bytes(), sealed=False)
     except OSError:
         return []
-    return [event for event in found if isinstance(event.get("event"), str)]
+    return [event for event in events if isinstance(event.get("event"), str)]
 
 
 def _read(path: Path) -> Record:
-    """Return a document of a job's directory; what is damaged counts as empty, and is said."""
+    """Return a document of a job's directory; a damaged document counts as empty, with the reason."""
     try:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,10 +1,10 @@
-"""The supervisor of one job: plans, starts, listens, verifies, and keeps the job's record.
+"""The supervisor of one job: plans, starts, monitors, verifies, and keeps the job's record.
 
-It is a fork of the parked interpreter in a session of its own (`apples.jobs.parked`), or, of a foreground run,
-``python -m apples.jobs.supervisor FOLDER FD LOCK``. Over the first descriptor it says one JSON line, when the job
-runs or why it does not; the second is the lock of the job, which it inherits. It owns the job until its end. If it
-is killed, the run's own supervisor ends every process, and the next reader of the record sees the failure;
-`apples.jobs.restart` starts another from the job's last commit.
+A verb starts it as ``python -m apples.jobs.supervisor FOLDER FD LOCK``, a scheduler as a fork
+(`apples.jobs.children`). It sends JSON lines to the first descriptor until the job runs or has failed; the second
+is the lock of the job, which it inherits. It owns the job until its end. If it is killed, the run's own supervisor
+ends every process, and the next reader of the record sees the failure; `apples.jobs.restart` starts another from
+the job's last commit.
 """
 
 from __future__ import annotations
@@ -15,36 +15,32 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hat
 from apples.agent.coordinator import Coordinator
 from apples.agent.rescheduling import PerformanceMonitor, move_to_size
 from apples.agent.session.results import PlanResult, verification_error
 from apples.agent.session.running import prepare
-from apples.agent.session.spec import JobFiles, RunSpec
+from apples.agent.session.spec import JobFiles
 from apples.errors import (
     ApplesError,
     ApplicationError,
     Failure,
     LaunchError,
-    UsageError,
     failure_of,
 )
 from apples.io.json_lines import encode
 from apples.jobs import programs
+from apples.jobs.move_planner import serving_plans
 from apples.jobs.recorder import RunRecorder
 from apples.jobs.records import change_text, position_record
-from apples.jobs.spec import JobSpec, ProgramSpec, UnitsSpec, read
-from apples.jobs.store import Record, StoredJob, attempts
+from apples.jobs.spec import JobSpec, ProgramSpec, Spec, UnitsSpec, read
+from apples.jobs.store import MAX_LOG_BYTES, Record, StoredJob, attempts
 from apples.launch import job_processes
 from apples.launch.actuator import Execution
-from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.events import Progress, to_stderr
 from apples.launch.plan import LaunchPlan
-from apples.malleable.actuator import NO_RECTANGLES
 
 STATUS_SECONDS = 1.0
 """How often the job is asked where it is; and how long its answer is waited for."""
@@ -65,24 +61,28 @@ class Supervisor:
     ----------
     job
         The record, which this process supervises.
-    told
+    report
         Called with the news for the command that waits for the start: ``log`` with a line of what is done before
         it, any number of times, then once without.
     carry_out
-        Runs the job and returns its document; None: run what the job's specification asks for.
+        Runs the job and returns its document; None: run the job's specification.
+    max_log_bytes
+        Bytes of the job's log (`StoredJob.trim_log`).
     """
 
     def __init__(
         self,
         job: StoredJob,
-        told: Callable[[Record], None],
+        report: Callable[[Record], None],
         carry_out: Callable[[], Record] | None = None,
+        max_log_bytes: int = MAX_LOG_BYTES,
     ) -> None:
         self.job = job
         self._carry_out = carry_out or self._carried_out
-        self.recorder = RunRecorder(job, to_stderr)
+        self._max_log_bytes = max_log_bytes
+        self.recorder = RunRecorder(job, self.log)
         self.record = self.recorder.state
-        self._told = told
+        self._report = report
         self._asked = 0.0
         self._performance = PerformanceMonitor()
         self._epoch = self.record["epoch"]
@@ -91,17 +91,25 @@ class Supervisor:
         self._scheduled = job.order().get("scheduled")
         self._tried = -GRANT_SECONDS
 
+    def log(self, line: str) -> None:
+        """Write a line to standard error, which is the log of a job that outlives its command."""
+        to_stderr(line)
+        self.job.trim_log(self._max_log_bytes)
+
     def run(self) -> int:
         """Do everything; return the exit code the job ends with."""
         try:
             document = self._carry_out()
         except CancelledError:
             return self._over("cancelled")
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the record must say so
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the record must have the reason
+            if _was_cancelled(error):
+                self.log(f"apples: while the cancelled job ended: {error}")
+                return self._over("cancelled")
             return self._over("failed", failure_of(error))
-        # A model of its own, as a master's, has told the recorder, and has raised what is wrong with the result.
-        told = bool(self.recorder.document)
-        if not told:
+        # An application model of another kind, for example a master, has recorded its document and checked it.
+        recorded = bool(self.recorder.document)
+        if not recorded:
             self.recorder.verified(document)
         try:
             if not self.recorder.kept:
@@ -112,55 +120,61 @@ class Supervisor:
                 why, code="result-unwritable", file=error.filename, reason=error.strerror
             )
             return self._over("failed", failure_of(unwritable))
-        wrong = None if told else verification_error(document)
+        wrong = None if recorded else verification_error(document)
         if wrong:
             return self._over("failed", failure_of(wrong))
         return self._over("finished")
 
-    def _carried_out(self) -> Record:
-        """Run what the job's specification asks for; return the ``apples.run/1`` document."""
+    def _carried_out(self) -> Mapping[str, Any]:
+        """Run the job's specification; return the ``apples.run/1`` document."""
         spec = read(self.job.order())
         os.chdir(spec.directory)
+        with serving_plans(self.job):
+            return self._run_specification(spec)
+
+    def _run_specification(self, spec: Spec) -> Mapping[str, Any]:
+        """Run a job of any kind; return its document."""
         if isinstance(spec, UnitsSpec):
             from apples.jobs.units import run_job  # noqa: PLC0415 - for such jobs only
 
-            os.environ[job_processes.MARK] = self.job.id  # what is started here bears it
-            return run_job(spec, self.job, self.recorder, lambda: self._told({}))
+            os.environ[job_processes.MARK] = self.job.id  # the job tag of all its processes
+            return run_job(spec, self.job, self.recorder, lambda: self._report({}), self.log)
         return self._program(spec) if isinstance(spec, ProgramSpec) else self._application(spec)
 
-    def _logged_and_told(self, line: str) -> None:
+    def _log_and_report(self, line: str) -> None:
         """Log a line, and send it to the command that waits for the start."""
-        to_stderr(line)
-        self._told({"log": line})
+        self.log(line)
+        self._report({"log": line})
 
     def _application(self, spec: JobSpec) -> Record:
         count, epoch = attempts(self.record), int(self.record["epoch"])
         files = self.job.id, self.job.folder, self.job.commits
-        said = self._scheduled or {}
-        job = JobFiles(*files, count, epoch, bool(said), said.get("topologyd", {}))
+        scheduled = self._scheduled or {}
+        job = JobFiles(*files, count, epoch, bool(scheduled), scheduled.get("topologyd", {}))
         if count > 1:
-            to_stderr(f"attempt {count}: from iteration {self.record['iteration']} on")
-        prepared = prepare(spec.run, job=job, talk=self._logged_and_told)
+            self.log(f"attempt {count}: from iteration {self.record['iteration']} on")
+        prepared = prepare(spec.run, job=job, talk=self._log_and_report)
         coordinator = self._coordinator = prepared.coordinator
         self.recorder.state["malleable"] = coordinator.information.template.malleable
 
         def decided(plan: PlanResult, launch: LaunchPlan | None) -> None:
             self.recorder.planned(plan, launch)
             if launch is not None and coordinator.actuator.queues:
-                self._told({})  # it may be in the queue for days
+                self._report({})  # it may be in the queue for days
 
         result = prepared.execute(
-            talk=to_stderr, decided=decided, follow=lambda _, run: self._following(run)
-        )
-        return result.document() | {"record": self.job.id}
+            talk=self.log, program_log=self.log, decided=decided, follow=lambda _, run: self._following(run),
+            verifying=self.recorder.verifying,
+        )  # fmt: skip
+        return {**result.document(), "record": self.job.id}
 
     def _program(self, spec: ProgramSpec) -> Record:
-        """Run a program that knows nothing of us; what it writes it writes to files of its own."""
+        """Run an unmodified program, which writes its output to files of its own."""
         name = Path(spec.program[0]).name
         self.recorder.note(
             hosts=list(spec.on), rows=[0] * len(spec.on), name=name, iterations=1, malleable=True
         )
-        execution = programs.start(spec, self.job, to_stderr)
+        execution = programs.start(spec, self.job, self.log)
         try:
             with self._following(execution) as received:
                 for progress in execution.monitor():
@@ -174,7 +188,7 @@ class Supervisor:
                 "the program's end was not reported", code="result-missing", job=self.job.id
             )
         self.record["hosts"] = [times.host for times in outcome.hosts]
-        return programs.program_document(spec, outcome)
+        return {**programs.program_document(spec, outcome)}
 
     # ------------------------------------------------------------------------ watching
     @contextmanager
@@ -182,7 +196,7 @@ class Supervisor:
         """Keep the record while the job runs, to its end."""
         try:
             self.recorder.running()
-            self._told({})
+            self._report({})
             with self.recorder.recording(execution) as record:
 
                 def received(progress: Progress) -> None:
@@ -206,8 +220,8 @@ class Supervisor:
             self.update_position(execution)
 
     def update_position(self, execution: Execution) -> None:
-        """Take in where the job is; one that does not answer just now is asked again later."""
-        if not (execution.movable and self.job.announce.exists()):
+        """Update the record with the job's status; a job that does not answer is asked again later."""
+        if not (execution.movable and self.job.control_socket.exists()):
             return
         with suppress(ApplesError):
             position = execution.position(ANSWER_SECONDS)
@@ -218,9 +232,9 @@ class Supervisor:
             else:
                 self._grant(execution, position)
             news = position_record(position)
-            said = change_text(news.get("last_change"))
-            if said and said != change_text(self.record.get("last_change")):
-                to_stderr(said)
+            change = change_text(news.get("last_change"))
+            if change and change != change_text(self.record.get("last_change")):
+                self.log(change)
             self.record.update(news)
             if before != (self.record.get("asks"), self.record["epoch"]):
                 self.recorder.note()  # a scheduler reads it at once
@@ -255,7 +269,8 @@ class Supervisor:
             seconds = rate.compute_seconds if rate else {}
             reason = f"the job asked for {fewest} to {most} hosts"
             try:
-                move_to_size(self._coordinator, execution, rows, seconds, fewest, most, reason)
+                with execution.drained():
+                    move_to_size(self._coordinator, execution, rows, seconds, fewest, most, reason)
             except ApplesError as error:
                 self.recorder.warn(f"{reason}: {error}")
                 if isinstance(error, LaunchError):  # a host that does not start; it is tried again
@@ -266,13 +281,21 @@ class Supervisor:
         exit_code = failure.exit_code if failure else 0
         self.recorder.over(state, failure.message if failure else "", exit_code)
         if failure:
-            to_stderr(f"apples: {failure.message}")
-        self._told({"failure": failure.document()} if failure else {})
+            self.log(f"apples: {failure.message}")
+        self._report({"failure": failure.document()} if failure else {})
         return exit_code
 
 
+def _was_cancelled(error: BaseException) -> bool:
+    """Return whether an error was raised while the job ended because its user cancelled it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, CancelledError):
+        cause = cause.__context__
+    return cause is not None
+
+
 def _cancel_once(number: int, frame: object) -> None:
-    for each in ENDING:  # one request to end is enough: what it begins is not to be broken off
+    for each in ENDING:  # a second request would interrupt the end
         signal.signal(each, signal.SIG_IGN)
     cancel_by_signal(number, frame)
 
@@ -282,10 +305,10 @@ def cancel_by_signal(number: int, _frame: object) -> None:
     raise CancelledError(f"cancelled by signal {number}")
 
 
-def teller(handle: int) -> Callable[[Record], None]:
+def reporter(handle: int) -> Callable[[Record], None]:
     """Return a function that sends news to the command that waits: lines of a log, then the start or a failure."""
 
-    def tell(news: Record) -> None:
+    def report(news: Record) -> None:
         nonlocal handle
         if handle >= 0:
             with suppress(OSError):
@@ -294,46 +317,26 @@ def teller(handle: int) -> Callable[[Record], None]:
                 os.close(handle)
                 handle = -1
 
-    return tell
+    return report
 
 
-def checked(order: Mapping[str, Any]) -> Record:
-    """Return the order of an application with its actuator named; what that actuator refuses is raised."""
-    spec = JobSpec.read(order)
-    through = actuator_name(spec.run.actuator, spec.run.hosts)
-    if not actuator_of(through, spec.run.output, spec.run.slurm).queues:
-        _refuse_rectangles(spec.run)
-    return replace(spec, run=replace(spec.run, actuator=through)).document()
+def supervise(report: int, lock: int, folder: str) -> int:
+    """Supervise the job in a folder; return its exit code.
 
-
-RECTANGULAR = {"rectangles", "strips_or_rectangles", "square_blocks"}
-"""Planners, and a blueprint, whose plan may be of rectangles."""
-
-
-def _refuse_rectangles(run: RunSpec) -> None:
-    """Refuse what would plan rectangles for a job that can be moved: it has strips.
-
-    Raises
-    ------
-    hat.DocumentError, UsageError
-        What is wrong in the files of such a run; or that it is one. Permanent.
+    Parameters
+    ----------
+    report
+        Descriptor of the pipe to the command that waits for the start; -1: none waits.
+    lock
+        Descriptor that holds the job's lock.
     """
-    named = {run.planner, run.blueprint}
-    if run.user is not None and None in named:
-        wishes = hat.read(run.user, hat.UserSpecifications).preferences
-        named = {run.planner or wishes.planner, run.blueprint or wishes.blueprint}
-    if named & RECTANGULAR and hat.read(run.template, hat.ApplicationTemplate).malleable:
-        raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
-
-
-def supervise(telling: int, lock: int, folder: str) -> int:
-    """Supervise the job in a folder; the others are descriptors: to tell, and the job's lock."""
     job = StoredJob(Path(folder))
-    os.set_inheritable(telling, False)
+    if report >= 0:
+        os.set_inheritable(report, False)
     for number in ENDING:
         signal.signal(number, _cancel_once)
     with job.supervising(lock):
-        return Supervisor(job, teller(telling)).run()
+        return Supervisor(job, reporter(report)).run()
 
 
 def main() -> int:

@@ -12,19 +12,20 @@ from collections.abc import Callable, Collection
 from selectors import DefaultSelector
 from threading import Event, Lock, Thread
 
-from apples.applications.master_worker.given_hosts import HostGiver, RunStanding
-from apples.applications.master_worker.running import (
+from apples.applications.documents import MasterWorkerDocument
+from apples.applications.master_worker.host_provider import HostProvider, RunStatus
+from apples.applications.master_worker.planning import (
     MasterWorkerResult,
     MasterWorkerSpec,
     plan_master_worker,
-    run_master_worker,
 )
+from apples.applications.master_worker.running import run_master_worker
 from apples.errors import LaunchError, failure_of
 from apples.io.connection import call_ready
 from apples.jobs.recorder import RunRecorder, known_of
 from apples.jobs.spec import UnitsSpec
-from apples.jobs.store import Record, StoredJob
-from apples.launch.events import to_stderr
+from apples.jobs.store import StoredJob
+from apples.launch.events import Talk
 from apples.malleable.control.command import (
     HostRows,
     JobEnded,
@@ -41,8 +42,8 @@ TICK_SECONDS = 0.1
 
 
 def run_job(
-    spec: UnitsSpec, job: StoredJob, recorder: RunRecorder, running: Callable[[], None]
-) -> Record:
+    spec: UnitsSpec, job: StoredJob, recorder: RunRecorder, running: Callable[[], None], talk: Talk
+) -> MasterWorkerDocument:
     """Run a job to its end, in its supervisor's process; return its document, which its record has then.
 
     Raises as `run_master_worker` and `MasterWorkerResult.check`.
@@ -51,6 +52,8 @@ def run_job(
     ----------
     running
         Called when the plan is recorded, before anything is started.
+    talk
+        Receives the lines of the log.
     """
 
     def began(planned: MasterWorkerResult) -> None:
@@ -62,7 +65,7 @@ def run_job(
     given = CommandedHosts(job, recorder, known, spec.on, evolving=spec.evolving)
     ended = JobEnded("cancelled")  # unless it comes to an end of its own
     try:
-        result = run_master_worker(_asked(spec), to_stderr, began, given)
+        result = run_master_worker(_asked(spec), talk, began, given)
         document = result.document()
         recorder.record_result(document, **known_of(document))
         result.check()
@@ -85,11 +88,11 @@ def _asked(spec: UnitsSpec) -> MasterWorkerSpec:
     """Return what a job's specification asks for, as of a run that its command waits for."""
     return MasterWorkerSpec(
         spec.file, spec.hosts, spec.settings, spec.weather, spec.verify, on=spec.on,
-        actuator=spec.actuator,
+        actuator=spec.actuator, content=spec.contents.get("units"),
     )  # fmt: skip
 
 
-class CommandedHosts(HostGiver):
+class CommandedHosts(HostProvider):
     """Keeps the record of a run, by which its scheduler knows where it is, and hands it the scheduler's commands.
 
     Commands come over the job's control server, which has a thread of its own: a run may be starting workers for
@@ -114,9 +117,9 @@ class CommandedHosts(HostGiver):
     ) -> None:
         self._recorder, self._evolving = recorder, evolving
         limits = HostLimits(1, len(known), frozenset(known))
-        self._server = ControlServer(job.id, job.secret(), limits, job.announce)
+        self._server = ControlServer(job.id, limits, job.control_socket)
         self._selector, self._over, self._lock = DefaultSelector(), Event(), Lock()
-        self._standing = RunStanding("", given, 0, 0)
+        self._run_status = RunStatus("", given, 0, 0)
         self._epoch = 0
         self._command: ResizeCommand | None = None
         self._begun = 0.0
@@ -127,7 +130,7 @@ class CommandedHosts(HostGiver):
         self._thread.start()
 
     # ------------------------------------------------------------------------ from the run
-    def hear(self, standing: RunStanding) -> None:
+    def report(self, status: RunStatus) -> None:
         """Write where the run is, how far, how fast on each host, and how many hosts it asks for.
 
         Raises
@@ -141,14 +144,14 @@ class CommandedHosts(HostGiver):
                 code="control-lost",
                 reason=self._broken,
             )
-        self._standing = standing
-        hosts, asks = list(standing.hosts), standing.asks
+        self._run_status = status
+        hosts, asks = list(status.hosts), status.asks
         if asks is not None and not self._evolving:
             asks = 1, asks[1]
-        speeds = {host: rate for host, rate in standing.rates.items() if rate > 0}
+        speeds = {host: rate for host, rate in status.rates.items() if rate > 0}
         self._recorder.note(
-            hosts=hosts, rows=[0] * len(hosts), epoch=self._epoch, iteration=standing.done,
-            iterations=standing.count, anchor=standing.master, asks=asks and list(asks),
+            hosts=hosts, rows=[0] * len(hosts), epoch=self._epoch, iteration=status.done,
+            iterations=status.count, anchor=status.master, asks=asks and list(asks),
             measured={"rows": speeds, "compute_seconds": dict.fromkeys(speeds, 1.0)},
         )  # fmt: skip
 
@@ -159,14 +162,14 @@ class CommandedHosts(HostGiver):
                 return ()
             return tuple(share.host for share in self._command.hosts)
 
-    def answer(self, standing: RunStanding, refusal: str = "") -> None:
+    def answer(self, status: RunStatus, refusal: str = "") -> None:
         """Have the outcome said to whoever commanded it, when the record has it."""
         with self._lock:
             command = self._command
         if command is None:
             return
         self._epoch = command.epoch
-        self.hear(standing)
+        self.report(status)
         seconds = time.monotonic() - self._begun
         done = ResizeDone(command.epoch, self._status().members, seconds, {"wait": seconds})
         with self._lock:
@@ -190,9 +193,6 @@ class CommandedHosts(HostGiver):
     def _heed_commands(self) -> None:
         while not self._over.is_set():
             call_ready(self._selector, TICK_SECONDS)
-            due = self._server.deadline()
-            if due is not None and time.monotonic() >= due:
-                self._server.tick()
             if self._server.cancelled():
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
@@ -204,6 +204,6 @@ class CommandedHosts(HostGiver):
                     self._command, self._begun = self._server.poll(), time.monotonic()
 
     def _status(self) -> ManagerStatus:
-        now = self._standing
+        now = self._run_status
         members = tuple(HostRows(host, 0, 0) for host in now.hosts)
         return ManagerStatus("running", members, self._epoch, now.done)

@@ -1,7 +1,7 @@
 """The cgroups of a lab's hosts: CPU quota, memory limit and CPU set, in both versions of the kernel's interface.
 
-What is to be written where is computed first (`groups`), so that it can be read, journalled and tested;
-`make` then does it. Groups are named ``apples-lab-ID/HOST`` below the controller's mount point.
+`groups` computes the files and their contents first, so that they can be read, journalled and tested. `make`
+then writes them. Groups are named ``apples-lab-ID/HOST`` below the controller's mount point.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ from pathlib import Path
 from apples.errors import LaunchError
 from apples.lab.document import HostEntry
 from apples.launch.quota import limits
+from nws import parse_mounts
 
 PREFIX = "apples-lab-"
 CONTROLLERS = ("cpu", "memory", "cpuset")
 EMPTY_SECONDS = 5.0
-"""How long the kernel may take to empty a group whose processes were killed."""
+"""Time limit for the kernel to empty a group whose processes were killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabHierarchy:
-    """Where groups with one controller are made: its mount point, and the version of the interface."""
+    """The hierarchy of one controller: its mount point, and the version of the interface."""
 
     root: Path
     version: int
 
 
 Hierarchies = Mapping[str, LabHierarchy]
-"""Controller -> where it is."""
+"""Controller -> its hierarchy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +58,17 @@ class LabCgroup:
 
 
 def hierarchies(proc: Path = Path("/proc/self")) -> Hierarchies:
-    """Return where each controller can be had on this machine."""
+    """Return the hierarchy of each controller that this machine has."""
     found: dict[str, LabHierarchy] = {}
-    for line in (proc / "mountinfo").read_text(encoding="utf-8").splitlines():
-        before, _, after = line.partition(" - ")
-        kind, _, options = after.split(" ", 2)
-        point = Path(before.split()[4])
-        if kind == "cgroup":
-            names = [name for name in options.split(",") if name in CONTROLLERS]
-            found |= {name: LabHierarchy(point, 1) for name in names}
-        elif kind == "cgroup2":
-            with contextlib.suppress(OSError):
-                for name in (point / "cgroup.controllers").read_text().split():
-                    if name in CONTROLLERS:
-                        found.setdefault(name, LabHierarchy(point, 2))
+    for mount in parse_mounts((proc / "mountinfo").read_text(encoding="utf-8")):
+        point = Path(mount.point)
+        if mount.version == 1:
+            found |= {name: LabHierarchy(point, 1) for name in mount.controllers & {*CONTROLLERS}}
+            continue
+        with contextlib.suppress(OSError):
+            for name in (point / "cgroup.controllers").read_text().split():
+                if name in CONTROLLERS:
+                    found.setdefault(name, LabHierarchy(point, 2))
     return found
 
 
@@ -87,18 +85,18 @@ def wanted(host: HostEntry) -> tuple[str, ...]:
 
 
 def placed(hosts: Sequence[HostEntry], own: Sequence[int], first: int = 0) -> list[HostEntry]:
-    """Return the hosts, those with a quota on CPUs of their own: as many as they have begun cores.
+    """Return the hosts; each host with a quota gets CPUs of its own, the quota rounded up to whole CPUs.
 
-    The kernel hands a quota to the CPUs of a group in slices of 5 ms, so that of 4 ms a period the CPU that
-    asks first has all: on several CPUs, processes that wait now and then get nothing beside some that never
-    do. On one CPU they take turns, and two or more begun cores are at least a slice each.
+    The kernel hands a quota to the CPUs of a group in slices of 5 ms, so the CPU that
+    asks first gets all of 4 ms in a period. On several CPUs, a process that waits now and then then gets nothing
+    beside one that never waits. On one CPU they take turns, and a quota above 1 is at least a slice for each CPU.
 
     Parameters
     ----------
     own
         The CPUs of this machine that may be used.
     first
-        Which of them is taken first, so that labs of one machine do not all begin with the same.
+        Index of the CPU to take first, so that the labs of a machine do not all begin with the same CPU.
 
     Examples
     --------
@@ -129,8 +127,8 @@ def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> lis
     Parameters
     ----------
     hosts
-        How many there are: the lab as a whole weighs as so many processes, for the kernel divides the
-        CPU among groups before it looks into them.
+        Number of hosts. The group of the lab weighs as many processes, because the kernel divides the CPU among
+        groups before it divides it inside each group.
 
     Examples
     --------
@@ -162,7 +160,7 @@ def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> lis
 
 
 def delegations(asked: Iterator[str], found: Hierarchies) -> list[tuple[Path, str]]:
-    """Return what must be switched on at the top of version 2: the file, and the controller."""
+    """Return the controllers to switch on at the top of version 2, each with its file."""
     needed = []
     for name in dict.fromkeys(asked):
         place = found.get(name)
@@ -174,12 +172,12 @@ def delegations(asked: Iterator[str], found: Hierarchies) -> list[tuple[Path, st
 
 
 def make(made: list[LabCgroup], record: Callable[[str, str], None]) -> None:
-    """Make groups and write what belongs into them, each recorded before it is made.
+    """Make groups and write their files; each is recorded before it is made.
 
     Raises
     ------
     LaunchError
-        The kernel refused; the file is named.
+        The kernel rejects a write; the message names the file.
     """
     for group in made:
         if not group.path.is_dir():
@@ -209,7 +207,7 @@ def members(path: Path) -> list[int]:
 
 
 def remove(path: Path) -> bool:
-    """Remove a group and what programs made below it; whether it is gone."""
+    """Remove a group and the groups that programs made below it; return whether it is gone."""
     deadline = time.monotonic() + EMPTY_SECONDS
     while path.is_dir():
         for folder, _, _ in os.walk(path, topdown=False):
@@ -223,7 +221,7 @@ def remove(path: Path) -> bool:
 
 
 def _above_first(name: str, place: LabHierarchy, hosts: int) -> tuple[tuple[str, str], ...]:
-    """Return what the group above the hosts needs: weight, and a CPU set, which starts empty."""
+    """Return the files of the group above the hosts: its weight, and its CPU set, which is empty at first."""
     if name == "cpu":
         return (("cpu.shares", str(1024 * hosts)),)
     if name != "cpuset":

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from apples import lab as emulation
 from apples.errors import LaunchError, UsageError
+from apples.lab.documents import LabMachine, LabStatusDocument
 from apples.lab.record import EmulatedHost, Lab
-from apples.ui.command_line import say, show_answer, show_json
-from apples.ui.options import Json
+from apples.ui.command_line import CommandGroup, say, show_answer, show_json
+from apples.ui.options import json_option
+from apples.ui.parameters import FILE, NUMBER, Excludes, argument, option
 from apples.ui.units import amount, digits
 
-commands = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-LabName = Annotated[str | None, typer.Option("--lab", help="Which, where several are up.")]
-SCHEMA = "apples.lab/1"
-Document = dict[str, Any]
-
-
-@commands.callback()
-def options() -> None:
-    """Emulate a cluster on this machine."""
+commands = CommandGroup()
+lab_name_option = option("--lab", metavar="NAME", help="Name of the lab, if several are up.")
 
 
 @commands.command()
-def up(
-    file: Annotated[Path, typer.Argument(help="Lab file (TOML).")],
-    no_calibration: Annotated[
-        bool, typer.Option("--no-calibration", help="Leave the hosts' speeds out of the list.")
-    ] = False,
-    json: Json = False,
-) -> int:
+@argument("file", type=FILE, help="Lab file (TOML).")
+@option("--no-calibration", is_flag=True, help="Leave the hosts' speeds out of the list.")
+@json_option
+def up(file: Path, no_calibration: bool, json: bool) -> int:
     """Make the hosts, links and loads of a lab file, and write the host list that goes with them.
 
     Example: apples lab up lab.toml
@@ -43,13 +32,12 @@ def up(
     return 0
 
 
-@commands.command()
-def down(
-    name: Annotated[str | None, typer.Argument(help="Which lab.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every lab.")] = False,
-    json: Json = False,
-) -> int:
-    """Take a lab down, also one that was left half-way up; the machine is as it was before.
+@commands.command(rules=(Excludes("NAME", "--all"),))
+@argument("name", required=False, help="Name of the lab.")
+@option("--all", "everything", is_flag=True, help="Every lab.")
+@json_option
+def down(name: str | None, everything: bool, json: bool) -> int:
+    """Take a lab down, also one whose start failed; restore the machine's former state.
 
     Example: apples lab down --all
     """
@@ -63,14 +51,15 @@ def down(
         raise LaunchError("; ".join(failures), code="lab-not-removed", failures=failures)
     names = [folder.name for folder in folders]
     text = "\n".join(f"lab '{name}' is down" for name in names)
-    show_answer({"schema": SCHEMA, "down": names}, text, json)
+    document: LabStatusDocument = {"schema": "apples.lab/1", "down": names}
+    show_answer(document, text, json)
     return 0
 
 
 @commands.command()
-def hosts(
-    name: Annotated[str | None, typer.Argument(help="Which lab.")] = None, json: Json = False
-) -> int:
+@argument("name", required=False, help="Name of the lab.")
+@json_option
+def hosts(name: str | None, json: bool) -> int:
     """Show the hosts of a lab.
 
     Example: apples lab hosts
@@ -81,11 +70,18 @@ def hosts(
 
 
 @commands.command(context_settings={"ignore_unknown_options": True})
+@argument("host", help="Host of the lab.")
+@argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="-- COMMAND...",
+    help="The command and its arguments.",
+)
+@lab_name_option
+@json_option
 def exec(  # noqa: A001 - the command's name
-    host: Annotated[str, typer.Argument(help="Host of the lab.")],
-    words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.")],
-    lab: LabName = None,
-    json: Json = False,
+    host: str, words: tuple[str, ...], lab: str | None, json: bool
 ) -> int:
     """Run a command on a host of the lab; its output and exit code are passed through.
 
@@ -96,17 +92,23 @@ def exec(  # noqa: A001 - the command's name
     if not json:
         return emulation.execute(emulation.find(lab), host, words)
     code, out, err = emulation.captured(emulation.find(lab), host, words)
-    show_json({"schema": SCHEMA, "host": host, "exit_code": code, "stdout": out, "stderr": err})
+    document: LabStatusDocument = {
+        "schema": "apples.lab/1",
+        "host": host,
+        "exit_code": code,
+        "stdout": out,
+        "stderr": err,
+    }
+    show_json(document)
     return code
 
 
 @commands.command()
-def shape(
-    site: Annotated[str, typer.Argument(help="Site of the lab.")],
-    bandwidth: Annotated[float, typer.Argument(help="Bytes per second from now on.")],
-    lab: LabName = None,
-    json: Json = False,
-) -> int:
+@argument("site", help="Site of the lab.")
+@argument("bandwidth", type=NUMBER, help="Bytes per second from now on.")
+@lab_name_option
+@json_option
+def shape(site: str, bandwidth: float, lab: str | None, json: bool) -> int:
     """Change the rate of a site's link to the others, while the lab is up.
 
     Example: apples lab shape there 200000
@@ -114,7 +116,13 @@ def shape(
     found = emulation.find(lab)
     emulation.shape(found, site, bandwidth)
     if json:
-        show_json({"schema": SCHEMA, "name": found.name, "site": site, "bandwidth": bandwidth})
+        document: LabStatusDocument = {
+            "schema": "apples.lab/1",
+            "name": found.name,
+            "site": site,
+            "bandwidth": bandwidth,
+        }
+        show_json(document)
     return 0
 
 
@@ -152,10 +160,10 @@ def _warning(line: str) -> None:
     say(f"warning: {line}")
 
 
-def lab_document(lab: Lab) -> Document:
+def lab_document(lab: Lab) -> LabStatusDocument:
     """Return a lab as ``apples.lab/1``."""
     return {
-        "schema": SCHEMA,
+        "schema": "apples.lab/1",
         "name": lab.name,
         "hosts": str(lab.hosts),
         "ssh_config": lab.ssh_config or None,
@@ -164,9 +172,9 @@ def lab_document(lab: Lab) -> Document:
     }
 
 
-def lab_hosts_document(lab: Lab) -> Document:
+def lab_hosts_document(lab: Lab) -> LabStatusDocument:
     """Return a lab with its machines."""
-    return lab_document(lab) | {"machines": [_machine(one) for one in lab.machines]}
+    return {**lab_document(lab), "machines": [_machine(one) for one in lab.machines]}
 
 
 def lab_text(lab: Lab) -> str:
@@ -190,7 +198,7 @@ def _line(one: EmulatedHost, width: int) -> str:
     return f"{one.name:{width}}  {one.address:15}  {one.site:12}  {limits}  {state}"
 
 
-def _machine(one: EmulatedHost) -> Document:
+def _machine(one: EmulatedHost) -> LabMachine:
     return {
         "name": one.name,
         "address": one.address,

@@ -1,4 +1,4 @@
-"""The lab file: what cluster to emulate, as its TOML says it."""
+"""The lab file: a TOML description of the cluster to emulate."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pydantic import Field, Strict, model_validator
 import hat
 from apples.resources import Cpus, Memory, Name, PositiveNumber
 
-LEAST_MEMORY = 32 << 20
-"""Less does not hold the processes that make a host."""
-MOST_HOSTS = 200
-"""They share one network of 254 addresses with the lab's own."""
+MIN_MEMORY = 32 << 20
+"""Smallest memory limit: the processes that make a host need it."""
+MAX_HOSTS = 200
+"""Largest number of hosts: they share 254 addresses with the services of the lab."""
 ADDED_SITE = "local"
 HEAD = "switch-of-the-lab"
-"""What the machine is called that the lab's own services run on."""
+"""Name of the machine that runs the services of the lab."""
 TAKEN = {"localhost": "every host is that", HEAD: "the lab's own services answer there"}
 TAKEN_BY_SLURM = dict.fromkeys(("all", "default"), "to Slurm that is no single node")
 
@@ -42,7 +42,7 @@ class HostEntry(hat.StrictTable):
     Attributes
     ----------
     cpu
-        Cores of quota; none: as much as there is.
+        Cores of quota; none: no limit.
     cpus
         CPUs of this machine it is pinned to.
     memory
@@ -55,7 +55,7 @@ class HostEntry(hat.StrictTable):
     site: ShortName = ADDED_SITE
     cpu: Cores | None = None
     cpus: Cpus = ()
-    memory: Annotated[Memory, Field(ge=LEAST_MEMORY)] | None = None
+    memory: Annotated[Memory, Field(ge=MIN_MEMORY)] | None = None
     bandwidth: Rate | None = None
 
 
@@ -75,16 +75,16 @@ class LabDocument(hat.StrictTable):
     ssh: Annotated[bool, Strict()] = True
     slurm: Annotated[bool, Strict()] = False
     site: list[SiteEntry] = Field([])
-    host: Annotated[list[HostEntry], Field(min_length=1, max_length=MOST_HOSTS)]
+    host: Annotated[list[HostEntry], Field(min_length=1, max_length=MAX_HOSTS)]
     load: list[LoadEntry] = Field([])
 
     @model_validator(mode="after")
-    def _names_are_somebodys(self) -> LabDocument:
+    def _check_names(self) -> LabDocument:
         hat.refuse([*self._repeated(), *self._unknown(), *self._never_ending()])
         return self
 
     def _repeated(self) -> Iterator[hat.Fault]:
-        """Find names borne twice; a host's name is its host name too, where case does not count."""
+        """Report names that occur twice; case does not count, because a host's name is its network name too."""
         listed = {"site": [site.name for site in self.site], "host": [h.name for h in self.host]}
         for field, names in listed.items():
             count = Counter(name.lower() for name in names)
@@ -130,7 +130,7 @@ class LabDocument(hat.StrictTable):
 
     @property
     def sites(self) -> tuple[SiteEntry, ...]:
-        """The sites of the file; one without limits where it names none."""
+        """The sites of the file; if it names none, one site without limits."""
         return tuple(self.site) or (SiteEntry(name=ADDED_SITE),)
 
 

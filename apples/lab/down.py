@@ -1,4 +1,4 @@
-"""Taking a lab down: everything its journal names is ended and removed, however far it had come up."""
+"""Takes a lab down: ends and removes everything that its journal names, at whichever step its start stopped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apples.lab.journal import FILE as JOURNAL
 from apples.lab.journal import LabJournal, held
 
 END_SECONDS = 60.0
-"""For a host's processes to be gone: what is killed needs some of the host's part of a CPU to end."""
+"""Time limit for the end of a host's processes: a killed process needs CPU time of the host's quota to end."""
 
 
 def down(folder: Path) -> None:
@@ -28,8 +28,8 @@ def down(folder: Path) -> None:
     Raises
     ------
     LaunchError
-        Somebody else is taking it up or down at this moment; or something cannot be removed, and is
-        named: then the journal stays, for the next attempt.
+        Another process takes it up or down at this moment; or a step cannot be undone: the message names it,
+        and the journal stays for the next attempt.
     """
     with contextlib.suppress(FileNotFoundError), held(folder):
         undo(folder)
@@ -63,7 +63,7 @@ def _forget(folder: Path) -> None:
 
 
 def _end(steps: list[tuple[str, str]]) -> None:
-    """Kill every process of the lab, and go on until none is left."""
+    """Kill the processes of the lab until none is left."""
     marks = {name for kind, name in steps if kind == "processes"}
     groups = [Path(name) for kind, name in steps if kind == "cgroup"]
     deadline = time.monotonic() + END_SECONDS
@@ -81,7 +81,7 @@ def _end(steps: list[tuple[str, str]]) -> None:
 
 
 def _marked(marks: set[str]) -> Iterator[int]:
-    """Yield the processes that bear a lab's mark, and whatever lives on its hosts."""
+    """Yield the processes that have a lab's tag, and all processes on its hosts."""
     wanted = {f"{record.MARK}={mark}".encode() for mark in marks}
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -91,7 +91,7 @@ def _marked(marks: set[str]) -> Iterator[int]:
 
 
 def _undone(kind: str, name: str) -> bool:
-    """Undo one step; whether nothing of it is left."""
+    """Undo one step; return whether nothing of it is left."""
     if kind == "cgroup":
         return cgroups.remove(Path(name))
     if kind == "link":
@@ -101,13 +101,15 @@ def _undone(kind: str, name: str) -> bool:
         return not Path(name).exists()
     if kind == "delegated":
         control, _, controller = name.rpartition(":")
-        with contextlib.suppress(OSError):  # somebody else uses it by now, and keeps it
+        with contextlib.suppress(
+            OSError
+        ):  # another program uses the controller meanwhile, and keeps it
             Path(control).write_text(f"-{controller}")
     return True
 
 
 def _removed_link(name: str) -> bool:
-    """Remove an interface of this machine; it goes by itself, a little later, when its other end went."""
+    """Remove an interface of this machine. The kernel removes it a little later if its other end is gone."""
     deadline = time.monotonic() + END_SECONDS
     interface = Path("/sys/class/net") / name
     while interface.exists():

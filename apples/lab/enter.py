@@ -1,8 +1,8 @@
 """Runs a command on an emulated host: in its namespaces and cgroups.
 
 Run by path as ``python -I -S enter.py JSON COMMAND...``; standard library only. The JSON names the host's
-first process, when that was started, and the cgroups. Standard streams and the exit code are the
-command's own; the command dies with this process, or with ``log`` lives on and writes there.
+first process, the start time of that process, and the cgroups. Standard streams and the exit code are the
+command's own. The command ends with this process; with ``log`` it continues and writes to that file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _enter(order: dict[str, Any]) -> None:
 
 
 def started(pid: int) -> int:
-    """Return when a process was started, in the kernel's ticks; 0 when there is none."""
+    """Return the start time of a process, in the kernel's ticks; 0 if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123
             return int(stream.read().rpartition(b")")[2].split()[19])
@@ -86,7 +86,7 @@ def _redirect(log: str) -> None:
 
 
 def _wait(child: int) -> int:
-    """Return the command's exit code, 128 and more for a signal, and pass signals on meanwhile."""
+    """Forward signals until the command ends; return its exit code, 128 and more for a signal."""
     for number in PASSED_ON:
         signal.signal(number, lambda caught, _: os.kill(child, caught))
     _, status = os.waitpid(child, 0)

@@ -17,19 +17,19 @@ LIMIT_SECONDS = 30.0
 
 
 def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> str:
-    """Return the output of a short command that has to succeed.
+    """Return the output of a short command that must succeed.
 
     Parameters
     ----------
     text
         Its standard input.
     settings
-        The ``slurm.conf`` it is to use.
+        The ``slurm.conf`` for it.
 
     Raises
     ------
     LaunchError
-        It failed; its own words are repeated.
+        It failed; the message repeats its output.
     """
     try:
         done = subprocess.run(
@@ -49,9 +49,9 @@ def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> s
             seconds=LIMIT_SECONDS,
         ) from None
     if done.returncode != 0:
-        said = " / ".join((done.stderr or done.stdout).split("\n")[:3]).strip(" /")
+        output = " / ".join((done.stderr or done.stdout).split("\n")[:3]).strip(" /")
         raise LaunchError(
-            f"{' '.join(words[:4])}: {said}",
+            f"{' '.join(words[:4])}: {output}",
             code="command-failed",
             tool=words[0],
             value=done.returncode,
@@ -60,7 +60,7 @@ def run(words: Sequence[str], text: str = "", settings: Path | None = None) -> s
 
 
 def in_network(pid: int, words: Sequence[str], text: str) -> str:
-    """Return the output of a command run in another process's network, and in nothing else of it."""
+    """Return the output of a command run in the network namespace of another process."""
     inside = [requirements.path_of(words[0]), *words[1:]]
     return run(["nsenter", f"--net=/proc/{pid}/ns/net", *inside], text)
 
@@ -71,7 +71,7 @@ def entering(machine: EmulatedHost, words: Sequence[str], log: Path | None = Non
     Parameters
     ----------
     log
-        Lets it live on in the background and write there.
+        File of its output; the command then continues in the background.
     """
     order = {
         "host": machine.name,
@@ -84,7 +84,7 @@ def entering(machine: EmulatedHost, words: Sequence[str], log: Path | None = Non
 
 
 def environment(lab: Lab | str) -> dict[str, str]:
-    """Return the environment of what runs on a lab's hosts: marked, and with the transport that is emulated."""
+    """Return the environment of processes on a lab's hosts: with the lab's tag and the emulated transport."""
     mark = lab if isinstance(lab, str) else lab.identity
     more = {MARK: mark}
     if isinstance(lab, Lab) and lab.slurm_conf:
@@ -108,12 +108,12 @@ def execute(lab: Lab, host: str, words: Sequence[str]) -> int:
             code = process.wait()
             break
         except KeyboardInterrupt:
-            continue  # the command was interrupted too, and decides
+            continue  # the command got the interrupt too, and ends or not
     return code if code >= 0 else 128 - code
 
 
 def captured(lab: Lab, host: str, words: Sequence[str]) -> tuple[int, str, str]:
-    """Run a command on a host; return its exit code, what it printed, and its talk.
+    """Run a command on a host; return its exit code, standard output and standard error.
 
     Raises
     ------
@@ -145,7 +145,7 @@ def _living(lab: Lab, host: str) -> EmulatedHost:
 
 
 def leave_running(lab: Lab | str, machine: EmulatedHost, words: Sequence[str], log: Path) -> None:
-    """Start a process on a host that lives until the lab is down.
+    """Start a process on a host; it runs until the lab is down.
 
     Raises
     ------

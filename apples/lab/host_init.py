@@ -1,8 +1,8 @@
-"""The init process of an emulated host: it makes the namespaces, reaps, and with it everything on the host ends.
+"""The init process of an emulated host: it makes the namespaces and reaps. All processes of the host end with it.
 
 Run by path as ``python -I -S host_init.py``; standard library only. Standard input is one JSON object: the
-host's name, the file that is to be its ``/etc/hosts``, directories it shares under ``/run``, cgroups to
-join. On standard output come the number of the first process as this machine sees it, then ``ready``.
+host's name, the file for its ``/etc/hosts``, directories that it shares under ``/run``, and cgroups to
+join. It prints the process id of the first process, as this machine sees it, then ``ready``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> int:
-    """Make the namespaces and leave their first process behind."""
+    """Make the namespaces, and start their first process, which stays."""
     order = json.loads(sys.stdin.readline())
     for path in order["cgroups"]:
         with open(path, "w", encoding="ascii") as stream:  # noqa: PTH123 - pathlib is slow to load
             stream.write("0")
-    # Nothing else holds these namespaces. `ip netns` would leave a mount on /run/netns for ever;
+    # No other process keeps these namespaces. `ip netns` would leave a mount on /run/netns;
     # killing this process ends the host.
     _checked(LIBC.unshare(NEW_MOUNT | NEW_NAME | NEW_IPC | NEW_PID | NEW_NETWORK), "unshare")
     first = os.fork()
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def _live(order: dict[str, Any]) -> None:
-    """Be the host: set it up, then bury its dead until the end."""
+    """Be the host: set it up, then reap its children until the end."""
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
@@ -57,7 +57,7 @@ def _live(order: dict[str, Any]) -> None:
         while True:
             signal.sigwait({signal.SIGCHLD})
             _bury()
-    except BaseException as error:  # noqa: BLE001 - it has nobody to raise it to
+    except BaseException as error:  # noqa: BLE001 - this process has no caller
         sys.stderr.write(f"{order['host']}: {error}\n")
         sys.stderr.flush()
     finally:

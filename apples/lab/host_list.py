@@ -1,4 +1,4 @@
-"""The host list of a lab: what a user of the emulated cluster would have written."""
+"""The host list of a lab, as a user of the emulated cluster would write it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from apples.launch.sample import example_folder
 from apples.resources import Host
 
 WIRE_LATENCY = 5e-5
-"""Seconds a small message takes between two hosts where nothing is shaped."""
+"""Seconds of a small message between two hosts without shaping."""
 WIRE_BANDWIDTH = 1e9
-"""Bytes per second there: above what one core copies through the kernel's network."""
+"""Bytes per second without shaping: more than one core copies through the kernel's network."""
 # A Python rank needs this much beside its strip, as measured for the largest lab host.
 OWN_MEMORY, RANK_MEMORY = 48 << 20, 64 << 20
-"""Of a host's limit, what processes need beside strips: the host's own with a login's, and each rank."""
+"""Bytes of a host's memory limit beside strips: for its own processes with a login, and for each rank."""
 
 
 def host_list(
@@ -38,9 +38,9 @@ def host_list(
     Parameters
     ----------
     speeds
-        Host -> measured dedicated seconds per point; a host that was not measured has none.
+        Host -> measured dedicated seconds per point; hosts that were not measured are missing.
     delayed
-        Whether the kernel holds packets back as the file asks.
+        Whether the kernel can delay packets as the file requires.
     """
     pairs = zip(document.host, machines, strict=True)
     content: dict[str, Any] = {"ssh_config": ssh_config} if ssh_config else {}
@@ -50,7 +50,7 @@ def host_list(
 
 
 def slots(cpu: float | None, cpus: Sequence[int]) -> int:
-    """Return how many ranks a host runs at once: one for each whole or begun core it has.
+    """Return how many ranks a host runs at once: its cores, rounded up.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _host(entry: HostEntry, machine: EmulatedHost, speeds: Mapping[str, float]) 
 
 
 def _links(document: LabDocument, delayed: bool) -> Iterator[dict[str, Any]]:
-    """Yield every link a plan may need: inside and between sites, and those of hosts with their own."""
+    """Yield the links that a plan may need: inside and between sites, and of hosts with a link of their own."""
     sites = document.sites
     for i, one in enumerate(sites):
         yield _link(one.name, one.name, (), 0.0)
@@ -124,7 +124,7 @@ GRID, ROWS = 2000, 400
 def measured_speeds(document: LabDocument, hosts: Path) -> Mapping[str, float]:
     """Return the dedicated seconds per point of each host; hosts on the same CPUs are measured once.
 
-    Quotas are left out: what is measured is processor time, which a quota does not change.
+    Quotas are ignored: the measurement is processor time, which a quota does not change.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The journal of a lab: each step that changes the machine is on disk before it is taken.
 
-A lab that was killed half-way up is taken down from this file. A step that was written and never taken
-costs nothing: undoing what is not there is no error. One process at a time takes a lab up or down: it holds
-the lock of the lab's directory.
+If the start of a lab is killed, ``apples lab down`` undoes the steps in this file. A step that was written and
+never taken is no error: to undo it changes nothing. One process at a time takes a lab up or down: it holds the
+lock of the lab's directory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from apples.io.journal import Journal, Record, parse
 FILE: Final = "journal.jsonl"
 SCHEMA: Final = "apples.lab-journal/1"
 KINDS: Final = ("processes", "cgroup", "delegated", "link", "directory")
-"""What a step can leave behind: marked processes, a cgroup, a controller switched on, a network
-interface, a directory."""
+"""Kinds of steps: processes with the lab's tag, a cgroup, a controller that was switched on, a network interface,
+a directory."""
 PATIENCE_SECONDS: Final = 5.0
 
 
@@ -39,14 +39,14 @@ class LabJournal:
         self.path = folder / FILE
 
     def record(self, kind: str, name: str) -> None:
-        """Write down a step; it survives whatever happens when this returns.
+        """Write a step; it is on disk when this returns.
 
         Parameters
         ----------
         kind
             One of `KINDS`.
         name
-            By which it is undone: a mark, a path, an interface.
+            Of the thing to remove: a tag, a path, an interface.
         """
         step: Record = {"kind": kind, "name": name}
         with Folder.open(self.path.parent, links=True) as folder:
@@ -61,7 +61,7 @@ class LabJournal:
                 journal.close()
 
     def steps(self) -> Iterator[tuple[str, str]]:
-        """Yield the steps, newest first; a line that was torn by a crash was never acted upon."""
+        """Yield the steps, newest first. A line that a crash left incomplete was never carried out."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -80,7 +80,7 @@ def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     Raises
     ------
     LaunchError
-        Another process holds it all the time. Transient.
+        Another process holds it. Transient.
     FileNotFoundError
         There is no such directory.
     """
@@ -97,7 +97,7 @@ def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
 
 
 def steps_without_checksums(data: bytes) -> list[tuple[object, object]]:
-    """Return the steps of a journal as labs wrote it before its lines had checksums: ``[kind, name]``."""
+    """Return the steps of a journal of an earlier version, whose lines had no checksums: ``[kind, name]``."""
     found: list[tuple[object, object]] = []
     for line in data.splitlines():
         try:

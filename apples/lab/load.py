@@ -1,8 +1,8 @@
 """Competing load on an emulated host, on a schedule.
 
 Run by path as ``python -I -S load.py ZERO JSON``; standard library only. `ZERO` is the moment the lab
-came up, by the machine's monotonic clock; the JSON lists spells: start, stop (null: never) and how many
-processes compete meanwhile.
+came up, by the machine's monotonic clock. The JSON lists intervals: start, stop (null: never) and the number of
+processes that compete in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Begin and end every spell at its time."""
+    """Begin and end each interval at its time."""
     zero = float(sys.argv[1])
     changes = []
     for number, (start, stop, processes) in enumerate(json.loads(sys.argv[2])):
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _spin() -> int:
-    """Start one process that computes and never waits; it dies with this one."""
+    """Start one process that computes and never waits; it ends with this process."""
     parent = os.getpid()
     child = os.fork()
     if child == 0:

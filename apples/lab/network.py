@@ -1,4 +1,4 @@
-"""The lab's network as the commands that make it: pure text for ``ip -batch`` and ``tc -batch``; and `shape`.
+"""The lab's network as the text of the commands that make it (``ip -batch``, ``tc -batch``); and `shape`.
 
 One Ethernet: a bridge for each site, all joined at a hub, inside a namespace of its own (the switch), so
 that no firewall of this machine sees a packet. A site's link is the pair between its bridge and the hub,
@@ -21,15 +21,15 @@ from apples.lab.record import Lab
 from apples.resources.host import NAME_PATTERN
 
 POOL = ipaddress.ip_network("10.64.0.0/10")
-"""Private addresses a lab's network of 254 is taken from."""
+"""Private addresses; a lab's network is 254 of them."""
 AGENT_NUMBER, HEAD_NUMBER = 254, 253
-"""Last numbers of the addresses of this machine and of the lab's own services."""
-LEAST_BURST = 3200
-"""Two frames: less and the shaper drops what it should delay."""
+"""Last numbers of the addresses of this machine and of the services of the lab."""
+MIN_BURST = 3200
+"""Two frames: with less, the shaper drops packets in place of delaying them."""
 BURST_SECONDS = 5e-4
-"""So little may pass unshaped that a border of some thousand numbers is slowed as a file is."""
-LEAST_QUEUE, QUEUE_SECONDS = 1 << 18, 0.25
-"""What waits before the shaper: short queues would drop, and a lost packet costs 0.2 s."""
+"""Bytes that may pass unshaped: so few that a border of some thousand numbers is slowed like a file."""
+MIN_QUEUE, QUEUE_SECONDS = 1 << 18, 0.25
+"""Bytes of the queue before the shaper: a shorter queue would drop packets, and a lost packet costs 0.2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Addresses:
     network: ipaddress.IPv4Network
 
     def host(self, index: int) -> str:
-        """Return the address of the host with that place in the file."""
+        """Return the address of the host with that number in the file."""
         return str(self.network[index + 1])
 
     @property
@@ -49,7 +49,7 @@ class Addresses:
 
     @property
     def head(self) -> str:
-        """Where the lab's own services answer."""
+        """The address of the lab's services."""
         return str(self.network[HEAD_NUMBER])
 
     def within(self, address: str) -> str:
@@ -58,14 +58,14 @@ class Addresses:
 
 
 def free_network(lab: str, taken: Sequence[str]) -> Addresses | None:
-    """Return a network that overlaps none that is routed; starts looking at a place of the lab's own.
+    """Return a network that overlaps no routed one; the search starts at a network that the identity selects.
 
     Parameters
     ----------
     lab
         Identity of the lab, hexadecimal.
     taken
-        Networks this machine knows a way to, as ``10.0.0.0/8``.
+        Networks that this machine has a route to, as ``10.0.0.0/8``.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def free_network(lab: str, taken: Sequence[str]) -> Addresses | None:
 
 
 def routed(addresses: str, routes: str) -> list[str]:
-    """Return the networks that ``ip -j address`` and ``ip -j route show table all`` speak of."""
+    """Return the networks in the output of ``ip -j address`` and ``ip -j route show table all``."""
     found = []
     for link in json.loads(addresses or "[]"):
         found += [
@@ -105,7 +105,7 @@ def names(document: LabDocument, addresses: Addresses, own: str) -> str:
     Parameters
     ----------
     own
-        What this machine calls itself; left out where that is no name.
+        Host name of this machine; left out if it is not a valid name.
 
     Examples
     --------
@@ -163,16 +163,16 @@ def own_links(address: str, device: str) -> str:
 
 
 def shaped(device: str, bandwidth: float | None, latency: float = 0.0, verb: str = "add") -> str:
-    """Return the ``tc`` lines that slow what leaves by `device`; empty where nothing is to be slowed.
+    """Return the ``tc`` lines that shape the packets that leave by `device`; empty without limits.
 
     Parameters
     ----------
     bandwidth
         Bytes per second; None: not limited.
     latency
-        Seconds each packet is held back; needs netem.
+        Seconds by which each packet is delayed; needs netem.
     verb
-        ``add``, or ``replace`` for one that is there.
+        ``add``, or ``replace`` if the device is shaped already.
 
     Examples
     --------
@@ -182,8 +182,8 @@ def shaped(device: str, bandwidth: float | None, latency: float = 0.0, verb: str
     if bandwidth is None:
         delay = f"qdisc {verb} dev {device} root handle 2: netem delay {latency * 1e6:.0f}us\n"
         return delay if latency else ""
-    burst = max(LEAST_BURST, round(bandwidth * BURST_SECONDS))
-    queue = max(LEAST_QUEUE, round(bandwidth * QUEUE_SECONDS))
+    burst = max(MIN_BURST, round(bandwidth * BURST_SECONDS))
+    queue = max(MIN_QUEUE, round(bandwidth * QUEUE_SECONDS))
     line = (
         f"qdisc {verb} dev {device} root handle 1: "
         f"tbf rate {bandwidth:.0f}bps burst {burst} limit {queue}\n"
@@ -196,7 +196,7 @@ def shaped(device: str, bandwidth: float | None, latency: float = 0.0, verb: str
 
 
 def switch_shaping(document: LabDocument, delayed: bool) -> str:
-    """Return the ``tc`` batch of the switch: every site's link both ways, every host's towards it."""
+    """Return the ``tc`` batch of the switch: each site's link both ways, and each host's link towards the host."""
     lines = []
     for i, site in enumerate(document.sites):
         latency = site.latency if delayed else 0.0
@@ -209,7 +209,7 @@ SLOWEST, FASTEST = 1e3, 1e11
 
 
 def shape(lab: Lab, site: str, bandwidth: float) -> None:
-    """Give the link between a site and all others a new rate, both ways; holds when this returns.
+    """Give the link between a site and all others a new rate, both ways; it is in force when this returns.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ def shape(lab: Lab, site: str, bandwidth: float) -> None:
     Raises
     ------
     UsageError
-        The lab has no such site, or that is no rate.
+        The lab has no such site, or the rate is not positive.
     """
     if site not in lab.sites:
         raise UsageError(

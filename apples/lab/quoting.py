@@ -1,7 +1,7 @@
-"""What a lab writes into configuration files, as words of those who read them; what they cannot say is refused.
+"""Quotes values for the configuration files of ssh and Slurm; rejects values that these formats cannot express.
 
-Names of hosts and sites are letters, digits and ``._-`` already. Paths and the user's login are not the
-lab file's: they come from wherever the lab's directory is, and from the environment.
+Names of hosts and sites are letters, digits and ``._-`` already. Paths and the user's login are not in the
+lab file: they come from the location of the lab's directory and from the environment.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from apples.errors import UsageError
 from apples.resources.host import USER_PATTERN
 
 NEVER = re.compile('[\x00-\x1f\x7f"\ud800-\udfff]')
-"""Nobody's files can say these inside quotation marks: line ends, the mark itself, what is no text."""
+"""Characters that neither format permits inside quotation marks: line ends, the mark itself, no text."""
 NEVER_SSH = re.compile(r"\\|\$\{")
-"""Versions of ssh differ on what a backslash does; ``${`` names a variable of the environment."""
+"""Versions of ssh differ in the meaning of a backslash; ``${`` begins a variable of the environment."""
 
 
 def for_ssh(path: Path, expanded: bool = True) -> str:
-    """Return a path as a word of ssh's configuration files, where percent signs may mean something.
+    """Return a path as a word of ssh's configuration files, with percent signs escaped.
 
     Raises
     ------
     UsageError
-        It has what those files cannot say.
+        It has characters that those files cannot express.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def for_slurm(path: Path) -> str:
     Raises
     ------
     UsageError
-        It has what that file cannot say.
+        It has characters that the file cannot express.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def for_slurm(path: Path) -> str:
 
 
 def login() -> str:
-    """Return the name of the user, who is to log in on the lab's hosts.
+    """Return the name of the user that logs in on the lab's hosts.
 
     Raises
     ------
@@ -73,12 +73,12 @@ def login() -> str:
 
 
 def require(folder: Path, *, ssh: bool, slurm: bool) -> None:
-    """Refuse a directory that the configuration of a lab could not name, before anything is changed.
+    """Reject a directory that the configuration of a lab cannot express, before anything is changed.
 
     Raises
     ------
     UsageError
-        In one line. Permanent until the lab is kept elsewhere.
+        The directory cannot be named. Permanent until the lab is kept elsewhere.
     """
     login()
     if ssh:
@@ -88,7 +88,7 @@ def require(folder: Path, *, ssh: bool, slurm: bool) -> None:
 
 
 def _checked(path: Path, reader: str, *never: re.Pattern[str]) -> str:
-    """Return the text of a path that has none of what is never to be there."""
+    """Return the text of a path that has no forbidden character."""
     text = str(path)
     for pattern in never:
         if found := pattern.search(text):

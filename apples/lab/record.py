@@ -1,7 +1,7 @@
 """The record of a lab that is up: its hosts with address, first process and cgroups.
 
-Written last, when everything works; whoever enters a host, or shows the lab, reads it. What is needed to
-take a lab down is in its journal and not here.
+It is written last, when everything works, and read by commands that enter a host or show the lab. The steps to
+take a lab down are in its journal.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from apples.lab.journal import FILE as JOURNAL
 
 FILE = "lab.json"
 MARK = "APPLES_LAB"
-"""Every process a lab starts bears this in its environment, with the lab's identity."""
+"""Environment variable of each process that a lab starts: the lab's identity."""
 TRANSPORT = {"UCX_TLS": "tcp,self"}
-"""UCX would find shared memory between hosts that are one machine, and pass by the emulated links."""
+"""Settings of UCX: else it uses shared memory between hosts of one machine, not the emulated links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class EmulatedHost:
     Attributes
     ----------
     pid, started
-        Its first process, and when that was started (numbers are used again).
+        Its first process and the start time of that (process ids are reused).
     cgroups
-        The files a process of the host writes itself into.
+        Files into which a process writes its id to become one of the host.
     host_name
-        What ``hostname`` says there.
+        Output of ``hostname`` there.
     """
 
     name: str
@@ -52,7 +52,7 @@ class EmulatedHost:
 
     @property
     def alive(self) -> bool:
-        """Whether its first process still is there."""
+        """Whether its first process still runs."""
         return enter.started(self.pid) == self.started
 
 
@@ -63,13 +63,13 @@ class Lab:
     Attributes
     ----------
     identity
-        By which its processes, cgroups and interface can be told from all others.
+        Distinguishes its processes, cgroups and interface from all others.
     interface, agent
-        This machine's own interface and address in the lab: what mpiexec's ``-iface`` is to name.
+        This machine's own interface and address in the lab: the value of mpiexec's ``-iface``.
     hosts
         The host list it wrote.
     zero
-        When it came up, by the monotonic clock: loads are timed from there.
+        Time when it came up, by the monotonic clock: the start of the loads' schedule.
     """
 
     name: str
@@ -133,7 +133,7 @@ def write(lab: Lab) -> None:
 
 
 def read(folder: Path) -> Lab | None:
-    """Return the lab in a directory; None when it never came up."""
+    """Return the lab in a directory; None if it never came up."""
     try:
         document: dict[str, Any] = json.loads((folder / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -157,12 +157,12 @@ def begun() -> Iterator[Path]:
 
 
 def find(name: str | None) -> Lab:
-    """Return the lab of that name; the only one when no name is given.
+    """Return the lab of that name; without a name, the only lab.
 
     Raises
     ------
     UsageError
-        It is not up, or no name is given and there are none or several.
+        It is not up; or no name is given, and there is not exactly one lab.
     """
     known = [folder.name for folder in begun()]
     if name is None and len(known) != 1:

@@ -1,4 +1,4 @@
-"""What a lab needs of this machine: said all at once, before anything is changed."""
+"""The requirements of a lab on this machine: all that are missing are reported in one error, before any change."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ PACKAGES: Mapping[str, str] = {
     "slurmd": "slurmd",
     "sinfo": "slurm-client",
 }
-"""Command -> the Debian package it comes in."""
+"""Command -> the Debian package that has it."""
 ALWAYS = ("ip", "nsenter", "unshare")
 SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
-"""Where administrators' commands are, whether or not a user's PATH says so."""
+"""Directories of administrators' commands, which a user's PATH may lack."""
 PROBE_SECONDS = 10.0
 ON_LOOPBACK = ("tc", "qdisc", "add", "dev", "lo", "root")
 SHAPER = (*ON_LOOPBACK, "tbf", "rate", "1mbps", "burst", "5kb", "limit", "300kb")
@@ -35,17 +35,17 @@ DELAYER = (*ON_LOOPBACK, "netem", "delay", "1ms")
 
 
 def find(command: str, places: Sequence[str] = SBIN) -> str | None:
-    """Return where a command is, on PATH or in `places`; None when it is not installed."""
+    """Return the path of a command, on PATH or in `places`; None if it is not installed."""
     return shutil.which(command, path=os.pathsep.join([os.environ.get("PATH", ""), *places]))
 
 
 def path_of(command: str) -> str:
-    """Return where a command is.
+    """Return the path of a command.
 
     Raises
     ------
     UsageError
-        It is not installed; the package is named.
+        It is not installed; the message names the package.
     """
     place = find(command)
     if place is None:
@@ -75,19 +75,19 @@ def needed(document: LabDocument) -> tuple[str, ...]:
 def require(
     document: LabDocument, *, user: int | None = None, places: Sequence[str] = SBIN
 ) -> None:
-    """Refuse a lab that this machine cannot have.
+    """Reject a lab that this machine cannot emulate.
 
     Parameters
     ----------
     user
-        The user id that the lab is made by; that of this process by default.
+        User id of the process that makes the lab; default: of this process.
     places
         Directories of administrators' commands, searched after PATH.
 
     Raises
     ------
     UsageError
-        Everything that is missing, in one line. Permanent until it is installed.
+        Everything that is missing. Permanent until it is installed.
     """
     missing = list(_missing(document, os.geteuid() if user is None else user, places))
     if missing:
@@ -100,7 +100,7 @@ def require(
 
 
 def can_delay() -> bool:
-    """Whether the kernel can hold packets back."""
+    """Whether the kernel can delay packets."""
     return find("tc") is not None and _works("--net", *DELAYER)
 
 
@@ -116,7 +116,7 @@ def _missing(document: LabDocument, user: int, places: Sequence[str]) -> Iterato
 
 
 def _refused(document: LabDocument) -> Iterator[str]:
-    """Find what the kernel does not let root do here, by doing it in a namespace that goes at once."""
+    """Return what the kernel does not permit root here, by trying it in temporary namespaces."""
     if not _works("--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"):
         yield "no namespaces may be made here (a container without privileges?)"
         return

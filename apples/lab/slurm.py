@@ -1,7 +1,7 @@
 """A real Slurm in the lab: munged and slurmctld beside the switch, slurmd on every host.
 
-All of it lives in the lab's own directories and namespaces, and ends with the hosts. What runs outside the
-lab finds it by the environment variable SLURM_CONF.
+All of it lives in the lab's own directories and namespaces, and ends with the hosts. Programs outside the
+lab find it by the environment variable SLURM_CONF.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def configuration(
     sockets
         Directory of munged's socket: a short path, the same inside and outside the hosts.
     spool
-        Where slurmctld keeps its state.
+        Directory of slurmctld's state.
 
     Raises
     ------
     UsageError
-        That path cannot be said there.
+        The file cannot express that path.
     """
     nodes = []
     for m in machines:
@@ -109,12 +109,12 @@ def write(
 def serve(
     identity: str, head: EmulatedHost, machines: Sequence[EmulatedHost], sockets: Path, conf: Path
 ) -> None:
-    """Start the daemons; when this returns every host is idle and takes jobs.
+    """Start the daemons; when this returns, each host is idle and accepts jobs.
 
     Raises
     ------
     LaunchError
-        A daemon did not come; its log is repeated.
+        A daemon did not start; the message has the end of its log.
     """
     folder, deadline = conf.parent, time.monotonic() + READY_SECONDS
     socket = sockets / "munge.socket"
@@ -143,9 +143,9 @@ def _all_idle(conf: Path, count: int) -> bool:
 
 def _patience(deadline: float, what: str, log: Path) -> None:
     if time.monotonic() > deadline:
-        said = log.read_text(errors="replace").strip()[-300:] if log.exists() else ""
+        text = log.read_text(errors="replace").strip()[-300:] if log.exists() else ""
         raise LaunchError(
-            f"{what} is not ready within {READY_SECONDS:g} s: {said}",
+            f"{what} is not ready within {READY_SECONDS:g} s: {text}",
             code="startup-timeout",
             value=what,
             seconds=READY_SECONDS,

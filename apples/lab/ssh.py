@@ -1,4 +1,4 @@
-"""sshd on every emulated host, with keys of the lab's own: nothing of the user's ``~/.ssh`` is read or written."""
+"""sshd on each emulated host, with keys of the lab: the user's ``~/.ssh`` is neither read nor written."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def client_config(machines: Sequence[EmulatedHost], folder: Path) -> str:
 
 
 def make_keys(names: Sequence[str], folder: Path) -> None:
-    """Generate the user's key and one for each host, and the file that knows them."""
+    """Generate the user's key, a key for each host, and the file of known hosts."""
     known = []
     for name, file in [("user", "user.key"), *((name, f"host-{name}.key") for name in names)]:
         place = folder / file
@@ -86,12 +86,12 @@ def make_keys(names: Sequence[str], folder: Path) -> None:
 
 
 def serve(identity: str, machines: Sequence[EmulatedHost], folder: Path) -> None:
-    """Start sshd on every host; every one of them answers when this returns.
+    """Start sshd on each host; all of them answer when this returns.
 
     Raises
     ------
     LaunchError
-        One does not answer in time; its log is repeated.
+        One does not answer in time; the message has the end of its log.
     """
     for machine in machines:
         config = folder / f"host-{machine.name}.sshd_config"
@@ -113,9 +113,9 @@ def _await(machine: EmulatedHost, deadline: float, folder: Path) -> None:
             pass
         if time.monotonic() > deadline:
             log = folder / f"host-{machine.name}.sshd.log"
-            said = log.read_text(errors="replace").strip() if log.exists() else ""
+            text = log.read_text(errors="replace").strip() if log.exists() else ""
             raise LaunchError(
-                f"{machine.name}: sshd does not answer: {said[-300:]}",
+                f"{machine.name}: sshd does not answer: {text[-300:]}",
                 code="startup-timeout",
                 host=machine.name,
                 value="sshd",

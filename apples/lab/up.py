@@ -1,4 +1,4 @@
-"""Taking a lab up, step by step; each is in the journal before it is taken."""
+"""Takes a lab up, step by step; each step is in the journal before it is taken."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ READY_SECONDS = 20.0
 SWITCH = "switch"
 Talk = Callable[[str], None]
 Speeds = Callable[[LabDocument, Path], Mapping[str, float]]
-"""Measures the hosts of a lab and its host list: dedicated seconds per point by name."""
+"""Measures the hosts of a lab from its host list: returns dedicated seconds per point by name."""
 
 
 def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: None) -> Lab:
-    """Take up the lab a file describes; when this returns, every host answers.
+    """Take up the lab that a file describes; when this returns, each host answers.
 
     Parameters
     ----------
     speeds
-        Measures the hosts' speed for the host list; `measured_speeds` when None.
+        Measures the hosts' speed for the host list; None: `measured_speeds`.
     talk
-        Receives one line about each thing that is not as the file says.
+        Receives one line for each difference between the lab and its file.
 
     Raises
     ------
     hat.DocumentError
         What is wrong in the file.
     UsageError
-        What this machine lacks, a place whose path no configuration can name, or a lab of that name is
-        there already. Nothing was changed.
+        This machine lacks something, no configuration can express the path of the lab, or a lab of that name
+        exists. Nothing was changed.
     LaunchError
         A step failed; what was done before it is undone.
     """
@@ -250,7 +250,7 @@ class _Builder:
                 commands.in_network(m.pid, ["tc", "-batch", "-"], text)
 
     def _loads(self, lab: Lab) -> None:
-        """Start one process on each host that has loads, which begins and ends them."""
+        """Start a process on each host that has loads; it begins and ends them."""
         spells: dict[str, list[tuple[float, float | None, int]]] = {}
         for load in self.document.load:
             spells.setdefault(load.host, []).append((load.start, load.stop, load.processes))
@@ -264,7 +264,7 @@ class _Builder:
 def _ready(process: subprocess.Popen[str]) -> int:
     """Return the number of a host's first process, once the host is set up."""
     try:
-        said, errors = process.communicate(timeout=READY_SECONDS)
+        output, errors = process.communicate(timeout=READY_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -274,10 +274,10 @@ def _ready(process: subprocess.Popen[str]) -> int:
             code="startup-timeout",
             seconds=READY_SECONDS,
         ) from None
-    lines = said.split()
+    lines = output.split()
     numbers = [line for line in lines if line.isdigit()]
     if "ready" not in lines or not numbers:
-        reason = errors.strip() or said.strip()
+        reason = errors.strip() or output.strip()
         raise LaunchError(
             f"a host could not be made: {reason}", code="host-not-made", reason=reason
         )

@@ -6,9 +6,9 @@ Read in this order: `plan` (`LaunchPlan`: the agent's order), `actuator` (the co
 `host_spec_builders` makes the descriptions. `binding` and `quota` choose the CPUs of ranks.
 
 `run` is one run seen through the application protocol (`events`), and `endings` explains why one is over.
-`processes` and `channels` are the agent's side of its processes, `host_agent` their parent on each host, and
-`job_processes` finds and ends the processes of a job. On a host, `reach` replaces hydra's ssh, and `rank_wrapper`
-starts one rank and reports how it ended. `message_counts` counts the messages of ranks.
+`processes` and `channels` are the agent's side of its processes. `host_agent` is their parent on each host, on the
+base class `hostd`. `job_processes` finds and ends the processes of a job. `rank_wrapper` becomes one rank on
+a host. `message_counts` counts the messages of ranks.
 
 `remote` examines other hosts, `calibrate` measures a program and `program_check` checks it. `dask_cluster`
 connects to a Dask cluster. Front end: `text`.

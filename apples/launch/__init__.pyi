@@ -28,9 +28,7 @@ from apples.launch.binding import bound as bound
 from apples.launch.binding import bound_apart as bound_apart
 from apples.launch.binding import rank_cpus as rank_cpus
 from apples.launch.calibrate import calibrate as calibrate_program
-from apples.launch.channels import LONGEST_HEAD as LONGEST_HEAD
-from apples.launch.channels import MOST_BEFORE_HELLO as MOST_BEFORE_HELLO
-from apples.launch.channels import SupervisorChannel as SupervisorChannel
+from apples.launch.channels import HostChannel as HostChannel
 from apples.launch.events import BorderTimes as BorderTimes
 from apples.launch.events import Calibration as Calibration
 from apples.launch.events import DoneEvent as DoneEvent
@@ -44,7 +42,6 @@ from apples.launch.events import Resumed as Resumed
 from apples.launch.events import RowDigests as RowDigests
 from apples.launch.events import parse as parse
 from apples.launch.events import readable as readable
-from apples.launch.host_agent import HELLO as HELLO
 from apples.launch.host_agent import MANAGER as MANAGER
 from apples.launch.host_spec import HOSTS_LIMIT as HOSTS_LIMIT
 from apples.launch.host_spec import HostSpec as HostSpec
@@ -52,6 +49,7 @@ from apples.launch.host_spec_builders import AllocatedNode as AllocatedNode
 from apples.launch.host_spec_builders import allocation_spec as allocation_spec
 from apples.launch.host_spec_builders import local_spec as local_spec
 from apples.launch.host_spec_builders import remote_spec as remote_spec
+from apples.launch.hostd import HostReports as HostReports
 from apples.launch.hydra import LaunchCommand as LaunchCommand
 from apples.launch.hydra import command as command
 from apples.launch.job_processes import MARK as MARK
@@ -69,9 +67,10 @@ from apples.launch.job_processes import read as read
 from apples.launch.job_processes import remove_run as remove_run
 from apples.launch.job_processes import remove_shared_memory as remove_shared_memory
 from apples.launch.job_processes import state_of as state_of
+from apples.launch.meeting import with_meeting as with_meeting
 from apples.launch.message_counts import arrays as arrays
 from apples.launch.message_counts import on_host as on_host
-from apples.launch.message_counts.arrays import MOST_RANKS as MOST_RANKS
+from apples.launch.message_counts.arrays import MAX_RANKS as MAX_RANKS
 from apples.launch.message_counts.arrays import ArrayMessages as ArrayMessages
 from apples.launch.message_counts.counter import HEADER as HEADER
 from apples.launch.message_counts.counter import MAGIC as MAGIC
@@ -96,6 +95,7 @@ from apples.launch.remote import sharing as sharing
 from apples.launch.remote import ssh as ssh_command
 from apples.launch.remote.addresses import is_here as is_here
 from apples.launch.remote.addresses import is_number as is_number
+from apples.launch.remote.addresses import names_in as names_in
 from apples.launch.remote.addresses import numbers as numbers
 from apples.launch.remote.addresses import remote_hosts as remote_hosts
 from apples.launch.remote.ask import RemoteAnswer as RemoteAnswer
@@ -103,6 +103,7 @@ from apples.launch.remote.ask import RemoteQuestion as RemoteQuestion
 from apples.launch.remote.ask import ask as ask
 from apples.launch.remote.connection import HostConnection as HostConnection
 from apples.launch.remote.connection import HostConnections as HostConnections
+from apples.launch.remote.connection import log_in as log_in
 from apples.launch.remote.fitness import Finding as Finding
 from apples.launch.remote.fitness import Fitness as Fitness
 from apples.launch.remote.fitness import Needs as Needs
@@ -117,7 +118,7 @@ from apples.launch.remote.ssh import reach as reach_by_ssh
 from apples.launch.slurm import client as client
 from apples.launch.slurm import follow as follow
 from apples.launch.slurm import replies as replies
-from apples.launch.slurm.nodes import MOST_NAMES as MOST_NAMES
+from apples.launch.slurm.nodes import MAX_NAMES as MAX_NAMES
 from apples.launch.slurm.nodes import AllocatedPart as AllocatedPart
 from apples.launch.slurm.nodes import SlurmNode as SlurmNode
 from apples.launch.slurm.nodes import behind_a_queue as behind_a_queue

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -76,6 +77,14 @@ class Execution(ABC):
         """
         del seconds
         return False
+
+    @contextmanager
+    def drained(self) -> Iterator[None]:
+        """Take in what the program prints while the caller of `monitor` does something else.
+
+        Otherwise a program that prints more than a pipe holds would stand still until `monitor` is called again.
+        """
+        yield
 
     @abstractmethod
     def outcome(self) -> Outcome | None:

@@ -13,6 +13,7 @@ from apples.launch.events import Calibration, Outcome, Progress, Talk, to_stderr
 from apples.launch.hydra import RankGroup, command
 from apples.launch.plan import Parameters, calibrate_task
 from apples.launch.processes import job_name
+from apples.launch.remote.connection import HostConnection, log_in
 from apples.launch.remote.preflight import address_towards
 from apples.launch.run import Run
 from apples.launch.ssh import LaunchTarget
@@ -20,7 +21,7 @@ from apples.resources import Host
 
 CALIBRATION_SECONDS = 60.0
 """The program may take this long until it is ready, and for each size."""
-MOST_LINES = 20
+MAX_LINES = 20
 """Lines of the program that are shown, beside its events."""
 
 
@@ -68,16 +69,18 @@ def calibrate(
     """
     task = calibrate_task(implementation, parameters, sizes, threads)
     job = job_name()
+    connections: list[HostConnection] = []
     if target is None:
         rank_groups = (RankGroup(host.name, 1, tuple(program), host.cpus),)
-        order, remote = command(rank_groups, task, host.directory), []
+        order = command(rank_groups, task, host.directory)
     else:
-        rank_groups, remote = (target.rank_group,), ssh.remote_hosts([target])
-        here = address_towards([target.address]) or "127.0.0.1"
+        rank_groups = (target.rank_group,)
+        here = target.back or address_towards([target.address]) or "127.0.0.1"
         order = ssh.command([target], task, job=job, here=here, directory=Path.cwd())
+        connections += [log_in(target.reach, job)] if target.reach else []
     run = Run(
         order, rank_groups, startup_seconds=silence_seconds, silence_seconds=silence_seconds,
-        event_seconds=silence_seconds, talk=talk, most_lines=MOST_LINES, job=job, remote=remote,
+        event_seconds=silence_seconds, talk=talk, most_lines=MAX_LINES, job=job, connections=connections,
     )  # fmt: skip
     found: list[Calibration] = []
     began = time.monotonic()

@@ -1,156 +1,146 @@
-"""The agent's end of the connections to other hosts: pipes in the run's folder, frames in, words out."""
+"""The agent's end of its host agents: reports in, lines by source out; orders out."""
 
 from __future__ import annotations
 
-import contextlib
-import os
+import binascii
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Any
 
-from apples.io.json_lines import Greeting, LineBuffer, LineError
-from apples.launch.events import LINE_LIMIT
-from apples.launch.host_agent import HELLO
+from apples.io.json_lines import LineError, encode
+from apples.launch import ssh
+from apples.launch.hostd import HostReports, output_lines
+from apples.launch.hydra import LaunchCommand
+from apples.launch.remote import bootstrap
 from apples.launch.remote.connection import HostConnection
 
-LONGEST_FRAME = 1 << 20
-LONGEST_HEAD = 64
-MOST_BEFORE_HELLO = 1 << 16
-"""Bytes a login may say before the supervisor does."""
-KIND = re.compile(r"output|report|beat|messages|error(-[0-9]{1,9})?")
-MOST_KINDS = 1024
-"""No supervisor sends of more ranks apart."""
-
-RANK = re.compile(rb"rank [0-9]{1,9}( (waits|goes on|in MPI|works|ended [ -~]{1,200}))?")
+SERVE = "apples.launch.host_agent:serve"
+"""The host agent on another machine."""
+MAX_RANK = 10**9
+RANK_END = re.compile(r"|exit code [0-9]{1,3}|killed by [ -~]{1,200}")
+"""How a rank ended in a report, empty if unknown (`apples.launch.rank_ends`)."""
 
 SourcedLine = tuple[str, bytes]
 
 
 @dataclass
-class SupervisorChannel:
-    r"""What one remote supervisor says, as lines by source.
-
-    Examples
-    --------
-    >>> channel = SupervisorChannel("ada")
-    >>> channel.feed(b"Welcome!\napples.supervisor/1\noutput 3\nhi\nreport 6\nrank 2")
-    [('output', b'hi'), ('report', b'rank 2')]
-    >>> channel.feed(b"report 5\nclear"), channel.cleared
-    ([], True)
-    """
-
-    host: str
-    cleared: bool = False
-    ended: bool = False
-    broken: str = ""
-    _greeting: Greeting = field(default_factory=lambda: Greeting(HELLO, MOST_BEFORE_HELLO))
-    _buffer: bytes = b""
-    _lines: dict[str, LineBuffer] = field(default_factory=dict)
-
-    @property
-    def heard(self) -> bool:
-        """Whether the supervisor has said anything: then it must also say that nothing is left."""
-        return self._greeting.heard
-
-    def feed(self, data: bytes) -> list[SourcedLine]:
-        """Return the lines that `data` completes; what is no frame of a supervisor breaks the channel."""
-        if self.broken:
-            return []
-        try:
-            self._buffer += self._greeting.skip(data)
-        except LineError:
-            self.broken = "it says too much before the supervisor does"
-            return []
-        return list(self._frames())
-
-    def rest(self) -> list[SourcedLine]:
-        """Return what had no end of line, when the connection is over."""
-        return [(kind, line) for kind, lines in self._lines.items() if (line := lines.rest())]
-
-    def _frames(self) -> Iterator[SourcedLine]:
-        while True:
-            head, newline, rest = self._buffer.partition(b"\n")
-            if not newline:
-                if len(head) > LONGEST_HEAD:
-                    self.broken = "what it says is no frame of a supervisor"
-                return
-            kind, _, size = head.decode("ascii", "replace").partition(" ")
-            known = kind in self._lines or len(self._lines) < MOST_KINDS
-            if (
-                not known
-                or not KIND.fullmatch(kind)
-                or not size.isdecimal()
-                or int(size) > LONGEST_FRAME
-            ):
-                self.broken = "what it says is no frame of a supervisor"
-                return
-            if len(rest) < int(size):
-                return
-            body, self._buffer = rest[: int(size)], rest[int(size) :]
-            yield from self._lines_of(kind, body)
-
-    def _lines_of(self, kind: str, body: bytes) -> Iterator[SourcedLine]:
-        if kind == "report":
-            if body == b"clear":
-                self.cleared = True
-            elif RANK.fullmatch(body):
-                yield kind, body
-        elif kind == "messages":
-            yield kind, body
-        elif kind != "beat":
-            lines = self._lines.setdefault(kind, LineBuffer(LINE_LIMIT, truncating=True))
-            for line in lines.feed(body):
-                yield kind, line
-
-
-class SupervisorChannels:
-    """The connections of one run.
+class HostChannel:
+    r"""The reports of the host agent on one host, as lines by source.
 
     Parameters
     ----------
-    hosts
-        Names, in the order of the launch file's numbers.
-    connections
-        One to each host, that the supervisors are started through; default: hydra starts an ssh for each.
+    host
+        Its name; empty: this machine, whose launcher is that of the run.
+
+    Attributes
+    ----------
+    cleared, ended
+        Whether it reported that nothing is left of the run there; whether its reports have ended.
+    broken
+        Why it is not listened to any more; empty: it is.
+
+    Examples
+    --------
+    >>> channel = HostChannel("ada")
+    >>> channel.feed(b'Welcome!\napples.host/1\n{"report":"output","lines":["hi"]}\n{"report":"rank","rank":2}\n')
+    [('output', b'hi'), ('report', b'rank 2')]
+    >>> channel.feed(b'{"report":"clear"}\n'), channel.cleared
+    ([], True)
     """
 
-    def __init__(self, hosts: Sequence[str], connections: Sequence[HostConnection] = ()) -> None:
-        self.channels = [SupervisorChannel(host) for host in hosts]
-        self._connections = connections
-        self._pipes: list[int] = []
+    host: str = ""
+    cleared: bool = False
+    ended: bool = False
+    broken: str = ""
+    _reports: HostReports = field(default_factory=HostReports)
 
-    def open(self, folder: Path) -> Iterator[tuple[int, SupervisorChannel]]:
-        """Make the pipes; yield each one to listen to with its channel."""
-        for channel, connection in zip(self.channels, self._connections, strict=False):
-            self._pipes.append(os.dup(connection.fileno_of_input()))
-            yield os.dup(connection.output.fileno()), channel
-        for number, channel in enumerate(self.channels if not self._connections else ()):
-            for name in (f"host-{number}", f"to-{number}"):
-                os.mkfifo(folder / name, 0o600)
-            self._pipes.append(os.open(folder / f"to-{number}", os.O_RDWR | os.O_NONBLOCK))
-            yield os.open(folder / f"host-{number}", os.O_RDONLY | os.O_NONBLOCK), channel
+    @property
+    def heard(self) -> bool:
+        """Whether the host agent has started: then it must also report that nothing is left."""
+        return self._reports.heard
 
-    def send(self, word: str) -> None:
-        """Say a word to every supervisor; one that is gone does not hear it."""
-        for pipe in self._pipes:
-            with contextlib.suppress(OSError):
-                os.write(pipe, f"{word}\n".encode())
+    def feed(self, data: bytes) -> list[SourcedLine]:
+        """Return the lines of the reports that `data` completes; what is no report breaks the channel."""
+        lines: list[SourcedLine] = []
+        if self.broken:
+            return lines
+        try:
+            for report in self._reports.feed(data):
+                lines += self._lines_of(report)
+        except LineError as error:
+            self.broken = f"it sends what no host agent sends: {error}"
+        return lines
+
+    def _lines_of(self, report: dict[str, Any]) -> Iterator[SourcedLine]:
+        kind = report["report"]
+        if kind == "output":
+            yield from (("output", line) for line in output_lines(report))
+        elif kind == "error":
+            source = f"error-{_rank_of(report)}" if "rank" in report else "error"
+            yield from ((source, line) for line in output_lines(report))
+        elif kind == "rank":
+            what = report.get("what", "")
+            if isinstance(what, str) and RANK_END.fullmatch(
+                what
+            ):  # a program may write to the pipe
+                yield "report", f"rank {_rank_of(report)} {what}".rstrip().encode()
+        elif kind == "messages":
+            try:
+                yield (
+                    "messages",
+                    binascii.a2b_base64(str(report.get("data", "?")), strict_mode=True),
+                )
+            except ValueError:
+                raise LineError("a report of no counts") from None
+        elif kind == "exit" and not self.host:
+            yield "report", f"exit {report['code']}".encode()
+        elif kind == "clear":
+            self.cleared = True
+
+
+def _rank_of(report: dict[str, Any]) -> int:
+    rank = report.get("rank")
+    if type(rank) is not int or not 0 <= rank < MAX_RANK:
+        raise LineError("a report of no rank")
+    return rank
+
+
+class RemoteHosts:
+    """The host agents of one run on other machines, each at the end of an open connection.
+
+    Parameters
+    ----------
+    command
+        That of the run (`apples.launch.ssh.command`).
+    connections
+        One to each host, in the order of `apples.launch.ssh.remote_hosts`; each waits for a program.
+    """
+
+    def __init__(self, command: LaunchCommand, connections: Sequence[HostConnection]) -> None:
+        self.connections = connections
+        self.channels = [HostChannel(connection.host) for connection in connections]
+        program = bootstrap.Program(SERVE)
+        for connection, config in zip(connections, ssh.host_orders(command), strict=True):
+            connection.write(program.parcel(config))
+
+    def order(self, number: int, order: str, **fields: object) -> None:
+        """Send an order to one host agent; that it is gone is noticed when its reports end."""
+        self.connections[number].write(encode({"order": order, **fields}))
+
+    def order_all(self, order: str) -> None:
+        """Send an order to every host agent."""
+        for number in range(len(self.connections)):
+            self.order(number, order)
 
     @property
     def over(self) -> bool:
-        """Whether every supervisor said that nothing is left, or is gone."""
-        return all(one.cleared or one.ended for one in self.channels)
+        """Whether every host agent reported that nothing is left, or is gone."""
+        return all(channel.cleared or channel.ended for channel in self.channels)
 
     def uncertain(self) -> list[str]:
-        """Return, once, the hosts whose supervisor was heard and never said that nothing is left."""
-        found = [one for one in self.channels if one.heard and not one.cleared]
-        for one in found:
-            one.cleared = True
-        return [one.host for one in found]
-
-    def close(self) -> None:
-        """Close the pipes to the supervisors."""
-        for pipe in self._pipes:
-            os.close(pipe)
-        self._pipes.clear()
+        """Return, once, the hosts whose host agent started and never reported that nothing is left."""
+        uncertain = [channel for channel in self.channels if channel.heard and not channel.cleared]
+        for channel in uncertain:
+            channel.cleared = True
+        return [channel.host for channel in uncertain]

@@ -8,23 +8,28 @@ from __future__ import annotations
 import re
 import signal
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from apples.launch.events import readable
-from apples.launch.rank_wrapper import signal_name
+from apples.launch.rank_ends import signal_name
 
-LEFT = "left"
-"""What became of a rank that waits in MPI_Finalize while it is needed."""
+NOT_READY = "it was ready"
+NO_PROTOCOL = (
+    "the program ended with exit code 0 and never reported 'ready', so it does not use the apples protocol; use "
+    "apples.program and check with: apples doctor --program TEMPLATE; run an unmodified program with: "
+    "apples run-program -- CMD"
+)
 BY_LAUNCHERS = ("SIGTERM", "SIGKILL")
 BROKEN_PIPE = str(-signal.SIGPIPE)
 TIME_LIMIT_LINE = re.compile(r"apples: (?:[^:]*: )?(the time limit of [0-9.]+ minutes? ended it)")
 """A launcher's line about the time limit that ended its run."""
 KEPT_LINES, SHOWN_LINES = 40, 3
-LONGEST_LINE = 1000
+MAX_LINE = 1000
 """Characters of a line that are kept."""
 TRACEBACK = "Traceback (most recent call last):"
+MPI_ERROR = "mpi4py.MPI.Exception"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in .+')
 MARKS = re.compile(r"[\s^~]+")
 """What Python writes below a source line to show the place in it."""
@@ -32,11 +37,19 @@ LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^
 """Files that are hardly the user's own."""
 
 
-def first_to_end(ended: Mapping[int, str], otherwise: int | None = None) -> int | None:
-    """Return the rank whose end is the reason: the first heard of, unless the launcher may have ended that one.
+def first_to_end(ended: Mapping[int, str], mpi_errors: Collection[int] = ()) -> int | None:
+    """Return the rank whose end is the reason: the first, unless another rank or the launcher may have ended it.
 
-    A launcher ends all ranks by SIGTERM when one has ended, and word of that one may come later than theirs. What
-    no launcher does to a rank is then the reason.
+    A launcher ends all ranks by SIGTERM when one has ended, and the report of that one may come later than theirs.
+    A signal that no launcher sends is then the reason. A rank that waits for one that has gone ends by an MPI
+    error, which may be reported first too: a rank that ended otherwise by itself is then the reason.
+
+    Parameters
+    ----------
+    ended
+        How each rank ended, as of `apples.launch.rank_ends`, the first to end first.
+    mpi_errors
+        The ranks that ended by an MPI error.
 
     Examples
     --------
@@ -44,9 +57,21 @@ def first_to_end(ended: Mapping[int, str], otherwise: int | None = None) -> int 
     3
     >>> first_to_end({2: "killed by SIGTERM", 0: "killed by SIGKILL", 1: "exit code 15"}), first_to_end({})
     (2, None)
+    >>> ended = {3: "exit code 1", 0: "killed by SIGTERM", 1: "exit code 1"}
+    >>> first_to_end(ended, mpi_errors={3}), first_to_end(ended, mpi_errors={1, 3})
+    (1, 3)
     """
-    first = next(iter(ended), otherwise)
-    if first is None or ended.get(first) != "killed by SIGTERM":
+    first = next(iter(ended), None)
+    if first in mpi_errors:
+        by_themselves = (
+            rank
+            for rank, how in ended.items()
+            if rank not in mpi_errors
+            and how not in {"", "exit code 0"}
+            and not how.endswith(BY_LAUNCHERS)
+        )
+        return next(by_themselves, first)
+    if first is None or ended[first] != "killed by SIGTERM":
         return first
     return next(
         (
@@ -66,8 +91,8 @@ class EndReason(NamedTuple):
     text
         For the user.
     kind
-        For programs: ``launcher-killed``, ``supervisor-killed``, ``host-lost``, ``rank-killed``, ``rank-left``,
-        ``rank-ended`` or ``program-ended``.
+        For programs: ``launcher-killed``, ``supervisor-killed``, ``host-lost``, ``rank-killed``, ``rank-ended``,
+        ``protocol-missing`` or ``program-ended``.
     """
 
     text: str
@@ -75,7 +100,14 @@ class EndReason(NamedTuple):
 
 
 def end_reason(
-    launcher_end: str, lost: str, first: str, how: str, *, supervised: bool, before: str
+    launcher_end: str,
+    lost: str,
+    first: str,
+    how: str,
+    *,
+    supervised: bool,
+    before: str,
+    launcher: str = "mpiexec",
 ) -> EndReason:
     """Return why a run is over.
 
@@ -86,13 +118,15 @@ def end_reason(
     lost
         What is known of the first host that was lost; empty: none was.
     first
-        Name of the first rank that ended or left; empty: none did.
+        Name of the first rank that ended; empty: none did.
     how
-        What became of it, in the words of `apples.launch.rank_wrapper`; empty where nobody knows.
+        How it ended, as of `apples.launch.rank_ends`; empty: unknown.
     supervised
         Whether its supervisor was there to the end.
     before
         What it had not come to.
+    launcher
+        The launcher in words.
 
     Examples
     --------
@@ -105,15 +139,25 @@ def end_reason(
     >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready").text
     'rank 1 (bob) ended before it was ready: killed by SIGSEGV'
 
-    A launcher ends by SIGPIPE when it writes to a proxy that has gone: whatever ended first is the reason.
+    The loss of a host or a rank is the reason, not the end of the launcher that follows it:
+
+    >>> end_reason("-9", "bob: its connection ended", "", "", supervised=True, before="it said 'done'").kind
+    'host-lost'
+
+    A launcher ends by SIGPIPE when it writes to a proxy that has gone: whatever ended first is the reason. If no
+    rank is known to have ended, one ended before it registered.
 
     >>> how = "killed by SIGSEGV"
     >>> end_reason("-13", "", "rank 0 (ada)", how, supervised=False, before="it was ready")
     EndReason(text='rank 0 (ada) ended before it was ready: killed by SIGSEGV', kind='rank-killed')
+    >>> end_reason("-13", "", "", "", supervised=True, before="it was ready")
+    EndReason(text='the program ended before it was ready', kind='program-ended')
     """
-    if launcher_end.startswith("-") and not (launcher_end == BROKEN_PIPE and (lost or first)):
+    by_rank = first and how.startswith("killed") and not how.endswith(BY_LAUNCHERS)
+    named = lost or by_rank or launcher_end == BROKEN_PIPE
+    if launcher_end.startswith("-") and not named:
         name = signal_name(int(launcher_end[1:]))
-        return EndReason(f"mpiexec was ended by {name} before {before}", "launcher-killed")
+        return EndReason(f"{launcher} was ended by {name} before {before}", "launcher-killed")
     if not launcher_end and not supervised:
         text = f"the supervisor of the run was killed before {before}"
         return EndReason(text, "supervisor-killed")
@@ -122,12 +166,15 @@ def end_reason(
     code = f" (exit code {launcher_end})" if launcher_end.isdigit() else ""
     if first and how.startswith("killed"):
         return EndReason(f"{first} ended before {before}: {readable(how)}", "rank-killed")
-    if first and (how == LEFT or launcher_end != "0"):
-        verb, after = (
-            ("left", "") if how == LEFT else ("ended", f" ({readable(how)})" if how else code)
-        )
-        return EndReason(f"{first} {verb} before {before}{after}", f"rank-{verb}")
-    return EndReason(f"the program ended before {before}{code}", "program-ended")
+    if first and launcher_end != "0":
+        after = f" ({readable(how)})" if how else code
+        return EndReason(f"{first} ended before {before}{after}", "rank-ended")
+    without_protocol = before == NOT_READY and launcher_end == "0"
+    return (
+        EndReason(NO_PROTOCOL, "protocol-missing")
+        if without_protocol
+        else EndReason(f"the program ended before {before}{code}", "program-ended")
+    )
 
 
 def end_fields(how: str) -> dict[str, str | int]:
@@ -151,11 +198,11 @@ def short_name(program: Sequence[str]) -> str:
 
     Examples
     --------
-    >>> short_name(["/usr/bin/python3", "/opt/solver.py", "-v"])
-    'solver.py'
+    >>> short_name(["/usr/bin/python3", "/opt/solver.py", "-v"]), short_name(["{python}", "-m", "heat"])
+    ('solver.py', 'python')
     """
     scripts = [argument for argument in program if argument.endswith(".py")]
-    return Path([*scripts, program[0]][0]).name
+    return Path([*scripts, program[0]][0]).name.strip("{}")
 
 
 def time_limit_words(seconds: float | None) -> str:
@@ -212,7 +259,7 @@ class LastWords:
         """Keep a line."""
         if not text.strip():
             return
-        kept = text[:LONGEST_LINE].rstrip()
+        kept = text[:MAX_LINE].rstrip()
         self._all.append(kept)
         _, _, rank = source.partition("-")
         if rank and int(rank) < self._ranks:
@@ -236,6 +283,14 @@ class LastWords:
     def first_traceback(self) -> int | None:
         """Return the rank that was first to end in an exception that nobody caught; None where none did."""
         return next((rank for rank in self._of if self.end_in_traceback(rank)), None)
+
+    def mpi_errors(self) -> set[int]:
+        """Return the ranks that ended by an MPI error: mpi4py's exception, which nobody caught."""
+        return {
+            rank
+            for rank, lines in self._of.items()
+            if "".join(traceback_words(list(lines))[-1:]).startswith(MPI_ERROR)
+        }
 
     def end_in_traceback(self, rank: int) -> bool:
         """Whether the last that a rank said was an exception that nobody caught."""

@@ -19,10 +19,9 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from apples.errors import ApplicationError
 from apples.io.log import Log, discard
 from apples.launch.host_spec import HOSTS_LIMIT
+from apples.launch.hostd import LINE_LIMIT
 from apples.ui.units import counted, duration, in_one_line, some
 
-LINE_LIMIT = 64 * 1024
-"""Bytes of one line; a longer one is no event."""
 PROTOCOL = 1
 SHOWN = 300
 """Characters of a foreign text that an error message repeats."""
@@ -321,14 +320,14 @@ class Resumed:
     iteration: Count
 
 
-MOST_RANKS = 1 << 16
+MAX_RANKS = 1 << 16
 """Ranks of one job."""
 
 
 def _of_one_job(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """Return hosts with their ranks; more than a job has, all together, are refused: each is remembered."""
-    if (ranks := sum(number for _, number in hosts)) > MOST_RANKS:
-        raise ValueError(f"has {ranks} ranks in all, and {MOST_RANKS} are the most")
+    if (ranks := sum(number for _, number in hosts)) > MAX_RANKS:
+        raise ValueError(f"has {ranks} ranks in all, and {MAX_RANKS} are the most")
     return hosts
 
 
@@ -352,7 +351,7 @@ class MessagesSent:
     """
 
     hosts: Annotated[
-        tuple[tuple[Short, Annotated[int, Field(ge=1, le=MOST_RANKS)]], ...],
+        tuple[tuple[Short, Annotated[int, Field(ge=1, le=MAX_RANKS)]], ...],
         Field(min_length=1, max_length=HOSTS_LIMIT),
         AfterValidator(_of_one_job),
     ]

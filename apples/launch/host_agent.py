@@ -1,24 +1,28 @@
-"""Supervises one run, here or on another host: whatever happens to the agent, no process of the run is left.
+"""Supervises one run on a host, here or at the end of an ssh connection: no process of it is left afterwards.
 
-One program with two ways to be reached. On the agent's machine it is run by path, as ``python -I -S host_agent.py
-DIRECTORY REPORT_FD AGENT_PID`` in a session of its own, and its launcher is mpiexec, or a job manager, which is a
-fork of it; on every other host it
-travels with the ssh connection (`apples.launch.remote.bootstrap`), and its launcher is hydra's proxy. Standard
-library only.
+On the agent's machine it is run by path, as ``python -I -S host_agent.py DIRECTORY LAUNCHER_OUTPUT AGENT_PID`` in
+a session of its own. It starts mpiexec or a job manager, and the proxy of hydra that is to run on this machine. On
+another host it travels with the ssh connection (`apples.launch.remote.bootstrap`) and starts hydra's proxy.
+Standard library only.
 
-In both, standard input is held by the agent: its end, or the word ``end``, ends every process of the run
-here. As subreaper the supervisor inherits every orphan of the run. If the supervisor itself is killed, its
-launcher dies with it (parent-death signal), the proxies with the launcher, the ranks with their proxy.
+The protocol is that of `apples.launch.hostd`. Orders: ``prepare`` (here: the cgroups to remove, the ranks to
+expect), ``start`` (the argument list of the launcher), ``proxy`` (here: that of the proxy), ``ready`` (all ranks
+are up), ``end``. Reports: ``rank`` (a rank ended, and how), ``exit`` (the launcher's exit code), ``messages`` (the
+counts of a rank, base64), ``clear`` (no process and no file of the run is left on this host).
+
+If this process is killed, its launcher dies with it (parent-death signal), the proxies with the launcher, the
+ranks with their proxy.
 """
 
 from __future__ import annotations
 
+import binascii
 import contextlib
 import importlib
 import json
-import math
 import os
 import select
+import selectors
 import signal
 import sys
 import time
@@ -31,93 +35,128 @@ if __name__ == "__main__":  # run by path, without site packages: it finds the r
 from apples.io.json_lines import LineBuffer
 from apples.io.naming import naming
 from apples.launch import job_processes
+from apples.launch.hostd import STALLED_SECONDS, HostAgent
 from apples.launch.message_counts import on_host as counting
-from apples.launch.program_counter import waiting_in_mpi
-from apples.launch.this_host import located, network
+from apples.launch.rank_ends import OutOfMemoryKills, how_unreaped, with_memory
+from apples.launch.this_host import lacking_shared_memory, locate_programs, ssh_network
 
 SHARED_MEMORY = job_processes.SHARED_MEMORY + "/mpich_shm_"
 """How the names begin that MPICH gives its segments, removed here."""
-HELLO = b"apples.supervisor/1\n"
-"""What a supervisor at the end of a connection says first; a login may say other things before it."""
 DESCRIPTION = "/tmp/hydra_hwloc_xmlfile_"  # noqa: S108 - hydra's own name for it
 """The machine as a proxy describes it to ranks that initialise, in a file that it removes unless it is killed."""
-QUIET_MILLISECONDS = 1000
-"""After so long without a word it is seen whether somebody is gone of whom nobody tells."""
+QUIET_SECONDS = 1.0
+"""Interval without an event after which the agent looks for ranks that ended before they registered."""
+EXIT_CODE_SECONDS = 1.0
+"""How long a launcher whose ranks were killed may take to end: hydra passes on how each rank ended."""
+KILLS_BY_SHARED_MEMORY = (
+    *("killed by SIGBUS", "killed by SIGSEGV", "killed by SIGUSR1"),
+    *("exit code 7", "exit code 10", "exit code 11"),
+)
+"""How ranks end in MPI_Init where shared memory is full, by chance: a signal, or its number as exit code."""
 COUNTS_SECONDS = 5.0
-"""How often the messages that ranks have counted are sent to the agent."""
-LAST_WORDS_SECONDS = 5.0
-"""For the agent to read what is said once no process of the run is left."""
-BEAT_MILLISECONDS = 10_000
-"""A word now and then: a network that is cut is noticed by whoever has sent something."""
+"""Between two reports of the messages that ranks have counted."""
+MAX_REGISTRATION = 512
+OUTPUT, ERRORS = "output", "errors"
+"""The pipes that ranks write to."""
+OWN_ERRORS, MAX_OWN_ERRORS = "errors-", 256
+"""The pipe of one rank's standard error, followed by its number. More ranks than that share `ERRORS`."""
+MAX_RANK_DIGITS = 9
 CHUNK = 1 << 16
-LONGEST_ORDER = 1 << 26
-"""Bytes of the agent's line that says what to start: it grows with the ranks."""
-LONGEST_REGISTRATION = 512
-FIFOS = {"output": "output", "errors": "error"}
-"""The pipes that ranks on another host write to, and how their frames are called."""
-OWN_ERRORS, MOST_OWN_ERRORS = "errors-", 256
-"""What one rank writes to standard error, by its number, so that its last words are known to be its; among more
-ranks than that all share one pipe."""
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 MANAGER = "apples-manager"
 """What the kernel calls the process of a job manager."""
 
 
-class RunSupervisor:
-    """What both have in common: a launcher, the ranks that registered themselves, and clearing up."""
+class RunAgent(HostAgent):
+    """Supervises the launcher and the registered ranks of one run on this host, and clears up after them."""
+
+    beat_seconds = 10.0
+    wait_seconds = QUIET_SECONDS
 
     def __init__(self, directory: str) -> None:
+        super().__init__()
         self.directory = directory
-        self.launcher = 0
+        self.launcher, self.launcher_handle = 0, -1
         self.status: int | None = None
         self.cgroups: list[str] = []
-        self.linger = 0.0
-        self.ranks: dict[int, tuple[int, int]] = {}
-        self.left = set[int]()
+        self.ranks: dict[int, tuple[int, int, OutOfMemoryKills]] = {}
         self.awaited, self.missing = set[int](), set[int]()
+        self.initialising = 0
         self.files = set[str]()
-        self.poll = select.poll()
         self.listener = -1
-        self.registered = LineBuffer(LONGEST_REGISTRATION, truncating=True)
+        self.registered = LineBuffer(MAX_REGISTRATION, truncating=True)
+        self.last_event = 0.0
 
-    def report(self, line: str) -> None:
-        """Tell the agent what became of the launcher, of a rank, or of all."""
+    def open(self) -> None:
+        """Make the pipe by which ranks register their process numbers, and begin to listen."""
+        job_processes.expect_processes(self.directory)
+        os.mkfifo(self.path("ranks"), 0o600)
+        self.listener = os.open(self.path("ranks"), os.O_RDWR | os.O_NONBLOCK)
+        self.selector.register(self.listener, selectors.EVENT_READ, self.on_registration)
+        super().open()
+
+    def handle(self, order: dict[str, Any]) -> None:
+        """Carry out an order."""
+        self.last_event = time.monotonic()
+        what = order["order"]
+        if what == "start":
+            self.start(order)
+        elif what == "ready":
+            self.awaited.clear()
+            self.initialising = 0
+            self._note_files()
+            self._unlink_files()  # every rank has them open
+        elif what == "end":
+            raise EOFError
+
+    def start(self, order: dict[str, Any]) -> None:
+        """Start the launcher."""
         raise NotImplementedError
 
-    def on_message(self) -> bool:
-        """Read what the agent says; False when it is gone or wants the run gone."""
-        data = os.read(0, CHUNK)
-        if b"ready" in data:
-            self.awaited.clear()
-            self._note_files()
-            self._unlink_files()  # every rank has them open: nobody needs the names any more
-        if b"look" in data:
-            self._look_at_ranks()
-        return bool(data) and b"end" not in data
+    def fork(self, argv: list[str], output: int, *, forks: bool = False) -> int:
+        """Start a child that dies with this process and writes to `output`; return its process number.
 
-    def _look_at_ranks(self) -> None:
-        """Report of each rank that has not left whether it waits inside the MPI library."""
-        there = [(rank, pid) for rank, pid in self.ranks.values() if rank not in self.left]
-        waiting = waiting_in_mpi(pid for _, pid in there)
-        for rank, pid in there:
-            self.report(f"rank {rank} {'in MPI' if pid in waiting else 'works'}")
+        Parameters
+        ----------
+        forks
+            Whether `argv` is ``python -m MODULE ..``, whose ``main`` the child calls without a new interpreter.
+        """
+        agent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(output, 1)  # the agent's own standard output is its reports
+            if forks and argv[:2] == [sys.executable, "-m"]:
+                job_processes.as_child(lambda: be_manager(argv[2], argv[3:], agent))
+            job_processes.exec_launcher(argv, agent)
+        return pid
+
+    def watch_launcher(self, pid: int) -> None:
+        """End when this process does."""
+        self.launcher, self.launcher_handle = pid, os.pidfd_open(pid)
+        self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)
+
+    # ------------------------------------------------------------- ranks
 
     def on_registration(self) -> None:
-        """Watch the ranks that registered themselves; pass on what their `rank_wrapper` reports."""
-        for line in self.registered.feed(os.read(self.listener, CHUNK)):
-            rank, _, told = line.decode(errors="replace").partition(" ")
-            if not told.isdecimal():
-                (self.left.add if told == "waits" else self.left.discard)(int(rank))
-                self.report(f"rank {rank} {told}")
-                continue
-            try:
-                pidfd = os.pidfd_open(int(told))
-            except OSError:
-                self.report(f"rank {rank}")
-                continue
-            self.ranks[pidfd] = (int(rank), int(told))
-            self.awaited.discard(int(rank))
-            self.poll.register(pidfd, select.POLLIN)
+        """Watch the ranks that registered themselves; report those whose end Slurm printed."""
+        self.last_event = time.monotonic()
+        with contextlib.suppress(BlockingIOError):
+            for line in self.registered.feed(os.read(self.listener, CHUNK)):
+                rank, _, what = line.decode(errors="replace").partition(" ")
+                if rank.isdecimal() and len(rank) < MAX_RANK_DIGITS:
+                    self._on_rank_line(int(rank), what)
+
+    def _on_rank_line(self, rank: int, what: str) -> None:
+        if not what.isdecimal():
+            self.report("rank", rank=rank, what=what)
+            return
+        try:
+            pidfd = os.pidfd_open(int(what))
+        except (OSError, OverflowError):
+            self.report("rank", rank=rank)
+            return
+        self.ranks[pidfd] = (rank, int(what), OutOfMemoryKills(int(what)))
+        self.awaited.discard(rank)
+        self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._on_rank_exit(pidfd))
 
     def await_ranks(self, hosts: Iterable[dict[str, Any]]) -> None:
         """Expect the ranks of these entries of a launch file to register themselves."""
@@ -125,12 +164,21 @@ class RunSupervisor:
             if "first_rank" in entry:  # those of other machines, and Slurm's, register elsewhere
                 first = entry["first_rank"]
                 self.awaited.update(range(first, first + entry["ranks"]))
+        self.initialising = len(self.awaited)
+
+    def check(self) -> None:
+        """Examine the processes where there was no event for a while."""
+        super().check()
+        now = time.monotonic()
+        if now - self.last_event >= QUIET_SECONDS:
+            self.last_event = now
+            self.on_quiet()
 
     def on_quiet(self) -> None:
-        """Report ranks that ended before they registered: nobody else tells of one that ended with an exit code.
+        """Report ranks that ended before they registered. The kernel sends no notification of them.
 
-        A proxy starts its ranks one right after the other. So a rank has ended that is not among its processes
-        when another one has registered, and still is not at the next look.
+        A proxy starts its ranks one right after the other. If it has reaped one, or one has registered, then a
+        rank has ended that is not among its processes, and still is not when this is called again.
         """
         # hydra's proxy reaps a rank that ends with an exit code before it registers, spins on a
         # CPU and reports nothing. Two checks are needed: a proxy may lack a CPU between two forks.
@@ -142,50 +190,79 @@ class RunSupervisor:
             for pid in job_processes.all_processes()
             if job_processes.parent_of(pid) in proxies and job_processes.state_of(pid) not in "ZX"
         }
-        if None in there:  # one is about to become what bears a number
+        if None in there:  # a process that is about to become a rank
             return
         missing = self.awaited - there
         for rank in sorted(missing & self.missing):
-            self.report(f"rank {rank}")
+            self.report("rank", rank=rank)
         self.missing = missing
 
     def _proxies(self) -> set[int]:
-        """Return the processes that started what started the ranks that registered."""
-        parent_of = job_processes.parent_of
-        return {parent_of(parent_of(pid)) for _, pid in self.ranks.values()}
+        """Return the proxies that have started ranks: parents of registered ranks, and those that reaped one."""
+        reaped = {proxy for proxy in self.proxies() if job_processes.has_reaped(proxy)}
+        return reaped | self._parents_of_ranks()
 
-    def on_rank_exit(self, pidfd: int) -> None:
-        """Report a rank that ended."""
+    def _parents_of_ranks(self) -> set[int]:
+        return {job_processes.parent_of(pid) for _, pid, _ in self.ranks.values()}
+
+    def proxies(self) -> Iterable[int]:
+        """Return the process numbers of hydra's proxies on this host."""
+        raise NotImplementedError
+
+    def _on_rank_exit(self, pidfd: int) -> None:
+        """Report a rank that ended, and how if its parent has not reaped it yet."""
+        self.last_event = time.monotonic()
+        rank, pid, kills = self.ranks.pop(pidfd)
+        how = how_unreaped(pid)  # first of all: the parent is about to reap it
+        self._explain_by_shared_memory(rank, how)
         self._note_files()
-        rank, pid = self.ranks.pop(pidfd)
-        self.poll.unregister(pidfd)
+        self.selector.unregister(pidfd)
         os.close(pidfd)
         job_processes.remove_shared_memory({pid})
-        self.report(f"rank {rank}")
+        self.report("rank", rank=rank, what=with_memory(how, kills.how_it_ended()))
 
-    def on_launcher_exit(self) -> None:
-        """Take the launcher's exit code and report it, after what was told of ranks."""
-        if select.select([self.listener], [], [], 0)[0]:
-            self.on_registration()
+    def _explain_by_shared_memory(self, rank: int, how: str) -> None:
+        """Add to a rank's last words that shared memory is too small, if that may have killed it in MPI_Init."""
+        killed = how in ("", *KILLS_BY_SHARED_MEMORY)
+        if self.initialising and killed and (lacking := lacking_shared_memory(self.initialising)):
+            self.report("error", rank=rank, lines=[f"apples: {lacking}"])
+            self.initialising = 0  # once
+
+    def end_ranks(self, number: signal.Signals) -> None:
+        """Send a signal to the ranks that registered."""
+        for pidfd in self.ranks:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(pidfd, number)
+
+    def _on_launcher_exit(self) -> None:
+        self.reap_launcher()
+        self.last_reports_seconds = STALLED_SECONDS  # the end of a whole run must arrive
+        raise EOFError
+
+    def launcher_ends(self, seconds: float) -> bool:
+        """Whether the launcher ends within `seconds`."""
+        return bool(select.select([self.launcher_handle], [], [], seconds)[0])
+
+    def reap_launcher(self) -> None:
+        """Take the launcher's exit code and report it, after the ends of ranks that are known by now."""
+        self.on_registration()
         _, status = os.waitpid(self.launcher, 0)
+        self.launcher = 0
         code = os.waitstatus_to_exitcode(status)
         self.status = code if code >= 0 else 128 - code
-        self.report(f"exit {code}")
+        self.report("exit", code=code)
 
-    def _path(self, name: str) -> str:
+    # ------------------------------------------------------------- files and the end
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of the run."""
         return os.path.join(self.directory, name)  # noqa: PTH118 - pathlib is slow to load
-
-    def _open_registration(self) -> None:
-        """Make the pipe on which `rank_wrapper` says which process is which rank, and the file that lists them."""
-        job_processes.expect_processes(self.directory)
-        os.mkfifo(self._path("ranks"), 0o600)
-        self.listener = os.open(self._path("ranks"), os.O_RDWR | os.O_NONBLOCK)
 
     def _note_files(self) -> None:
         """Note what lies outside the run's folder: shared memory of ranks, descriptions by their proxies."""
-        for proxy in self._proxies():
+        for proxy in self._parents_of_ranks():
             self.files.update(name for name in _opened(proxy) if name.startswith(DESCRIPTION))
-        for _, pid in self.ranks.values():
+        for _, pid, _ in self.ranks.values():
             maps = job_processes.read(f"/proc/{pid}/maps").decode(errors="replace")
             for line in maps.splitlines():
                 _, _, name = line.partition(SHARED_MEMORY)
@@ -198,299 +275,248 @@ class RunSupervisor:
                 os.unlink(name)  # noqa: PTH108 - pathlib is slow to load
         self.files.clear()
 
-    def _await_farewells(self) -> None:
-        """Give connections to other hosts a moment to end by themselves, with their last words."""
-        deadline = time.monotonic() + self.linger
-        while (
-            time.monotonic() < deadline
-            and job_processes.reap()
-            and any(job_processes.descendants(os.getpid()))
-        ):
-            time.sleep(0.01)
-
-    def clear(self) -> None:
-        """Kill every descendant until none is left; remove what the run had on this machine."""
+    def close(self) -> None:
+        """Kill every descendant until none is left; remove what the run had on this machine; report it."""
         self._note_files()
-        self._await_farewells()
-        job_processes.kill_descendants(os.getpid())
+        super().close()
         self._unlink_files()
-        self.say_last()
-        job_processes.remove_run(self.directory, self.cgroups)
+        self.report_last()
+        if self.directory:
+            job_processes.remove_run(self.directory, self.cgroups)
         self.report("clear")
 
-    def say_last(self) -> None:
-        """Say what only files of the run know, whose processes have all ended, before these are removed."""
+    def report_last(self) -> None:
+        """Report what only files of the run hold, before these are removed; its processes have all ended."""
 
 
-class LocalSupervisor(RunSupervisor):
-    """The supervisor on the agent's machine: its launcher is mpiexec.
+class LocalRunAgent(RunAgent):
+    """Supervises the part of a run on the agent's machine: the launcher, and the proxy that runs here.
 
-    The agent's first line is JSON and says what to start; later lines are words
-    of it: ``go``, ``ready``, ``look``, ``end``.
+    The agent reads the ranks' pipes itself; the launcher writes to `launcher_output`.
     """
 
-    def __init__(self, directory: str, report: int, agent: int) -> None:
+    def __init__(self, directory: str, launcher_output: int, agent: int) -> None:
         super().__init__(directory)
-        os.set_inheritable(report, False)  # its end is to tell the agent that this process is gone
-        self.report_pipe, self.agent = report, agent
-        self.input, self.came = LineBuffer(LONGEST_ORDER), list[bytes]()
+        os.set_inheritable(launcher_output, False)
+        self.launcher_output, self.agent = launcher_output, agent
+        self.grace, self.several, self.proxy = 0.0, False, 0
 
-    def report(self, line: str) -> None:
-        """Write to the pipe that the agent reads."""
-        with contextlib.suppress(OSError):
-            os.write(self.report_pipe, f"{line}\n".encode())
-
-    def run(self) -> int:
-        """Supervise until the launcher ended or the agent is gone; return the launcher's code."""
-        try:
-            self._open_registration()
-            for name in os.listdir(self.directory):  # noqa: PTH208 - pathlib is slow to load
-                if name in FIFOS or name.startswith(OWN_ERRORS):
-                    os.open(self._path(name), os.O_WRONLY | os.O_NONBLOCK)  # until the run ends
-            asked, asking = os.pipe()
-            for number in ENDING:
-                signal.signal(number, lambda *_: os.write(asking, b"x"))
-            config = json.loads(self._line() or b"{}")
-            self.cgroups, self.linger = config.get("cgroups", []), config.get("linger", 0.0)
-            self.await_ranks(config.get("hosts", []))
-            if self._line() == b"go":
-                self._start(config["argv"], forks=config["forks"])
-                self._supervise(asked, config["grace"])
-        finally:
-            self.clear()
-        return self.status or 0
-
-    def _line(self) -> bytes:
-        """Return the next line of the agent; empty when it is gone."""
-        while not self.came:
-            data = os.read(0, CHUNK)
-            if not data:
-                return b""
-            self.came += self.input.feed(data)
-        return self.came.pop(0)
-
-    def _start(self, argv: list[str], *, forks: bool) -> None:
-        supervisor = os.getpid()
-        self.launcher = os.fork()
-        if self.launcher == 0:
-            if forks and argv[:2] == [sys.executable, "-m"]:
-                job_processes.as_child(lambda: be_manager(argv[2], argv[3:], supervisor))
-            job_processes.exec_launcher(argv, supervisor)
-        os.dup2(null := os.open(os.devnull, os.O_WRONLY), 1)
-        os.close(null)
-
-    def _supervise(self, asked: int, grace: float) -> None:
-        """Wait for the end of the launcher or of the agent."""
-        launcher, agent = os.pidfd_open(self.launcher), os.pidfd_open(os.getppid())
+    def open(self) -> None:
+        """Listen, also to the agent's end: a fork of the agent may hold the pipe of the orders open."""
+        super().open()
+        for name in os.listdir(self.directory):  # noqa: PTH208 - pathlib is slow to load
+            if name in (OUTPUT, ERRORS) or name.startswith(OWN_ERRORS):
+                os.open(self.path(name), os.O_WRONLY | os.O_NONBLOCK)  # until the run ends
+        agent = os.pidfd_open(os.getppid())
         if os.getppid() != self.agent:
-            self._end_launcher(launcher, grace)
-            return
-        ends = (asked, agent)
-        for pipe in (0, self.listener, launcher, *ends):
-            self.poll.register(pipe, select.POLLIN)
-        while True:
-            ready = self.poll.poll(QUIET_MILLISECONDS)
-            if not ready:
-                self.on_quiet()
-            for pipe, _ in ready:
-                if pipe == launcher:
-                    self.on_launcher_exit()
-                    return
-                if pipe in ends or (pipe == 0 and not self.on_message()):
-                    self._end_launcher(launcher, grace)
-                    return
-                if pipe == self.listener:
-                    self.on_registration()
-                elif pipe in self.ranks:
-                    self.on_rank_exit(pipe)
+            raise EOFError
+        self.selector.register(agent, selectors.EVENT_READ, _end)
+
+    def handle(self, order: dict[str, Any]) -> None:
+        """Carry out an order."""
+        if order["order"] == "prepare":
+            self.cgroups, self.grace = order["cgroups"], order["grace"]
+            self.several = order["several"]
+            self.await_ranks(order["hosts"])
+        elif order["order"] == "proxy":
+            null = os.open(os.devnull, os.O_WRONLY)
+            self.proxy = self.fork(order["argv"], null)  # its ranks and mpiexec end with it
+            os.close(null)
+        super().handle(order)
+
+    def start(self, order: dict[str, Any]) -> None:
+        """Start the launcher."""
+        self.watch_launcher(self.fork(order["argv"], self.launcher_output, forks=order["forks"]))
+        os.close(self.launcher_output)
+
+    def proxies(self) -> Iterable[int]:
+        """Return the proxy of this machine: a child of this process, or of mpiexec."""
+        if self.several:
+            return [self.proxy] if self.proxy else []
+        parent_of = job_processes.parent_of
+        return [pid for pid in job_processes.all_processes() if parent_of(pid) == self.launcher]
 
     def on_quiet(self) -> None:
-        """Let a launcher that was stopped go on, too: when all others have ended nobody else would notice."""
+        """Report the ranks of a proxy that has ended, and wake a launcher that was stopped, too.
+
+        A proxy ends if its only rank is killed before it registers, and mpiexec goes on waiting. Once all ranks
+        have ended, no event would show that the launcher is stopped.
+        """
+        if self.proxy and job_processes.state_of(self.proxy) in "ZX":
+            for rank in sorted(self.awaited):
+                self.report("rank", rank=rank)
+            self.awaited.clear()
         super().on_quiet()
-        if job_processes.state_of(self.launcher) == "T":
+        if self.launcher and job_processes.state_of(self.launcher) == "T":
             os.kill(self.launcher, signal.SIGCONT)
 
-    def _end_launcher(self, launcher: int, grace: float) -> None:
-        """Ask the launcher to end, for as long as the grace lasts."""
-        self._note_files()
-        os.kill(self.launcher, signal.SIGTERM)
-        if select.select([launcher], [], [], grace)[0]:
-            self.on_launcher_exit()
+    def close(self) -> None:
+        """Ask the launcher to end within the grace; then kill the ranks, and it prints how they ended."""
+        if self.launcher:
+            self._note_files()
+            ended = False
+            if self.several:  # mpiexec fails on a SIGTERM if one of several proxies has ended
+                self.end_ranks(signal.SIGTERM)
+                ended = self.launcher_ends(EXIT_CODE_SECONDS)
+            if not ended:
+                os.kill(self.launcher, signal.SIGTERM)  # not reaped, so the number is its own
+                ended = self.launcher_ends(self.grace)
+            if not ended and self.ranks:
+                self.end_ranks(signal.SIGKILL)
+                ended = self.launcher_ends(EXIT_CODE_SECONDS)
+            if ended:
+                self.reap_launcher()
+        super().close()
 
 
-class RemoteSupervisor(RunSupervisor):
-    """The supervisor at the end of an ssh connection: its launcher is hydra's proxy.
+class RemoteRunAgent(RunAgent):
+    """Supervises the part of a run at the end of an ssh connection: its launcher is hydra's proxy.
 
-    Its standard output is frames, ``KIND LENGTH`` and so many bytes: what ranks wrote (``output``, ``error``),
-    what became of them (``report``), and what messages they have counted (``messages``).
+    Parameters
+    ----------
+    config
+        ``job`` and ``directory`` of the run, which is made; ``home``, in which the program works; ``launch``, the
+        launch file of this host; more ``files`` of the run; ``counting``, or None (`message_counts`).
     """
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        super().__init__(told["directory"])
-        self.told = told
-        self.pipes: dict[int, str] = {}
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__("")
+        self.config = config
         self.counts, self.counts_due = "", 0.0
-        self.deadline = math.inf  # after which nothing is written any more
-
-    def report(self, line: str) -> None:
-        """Send a frame; where the connection is gone nobody is told."""
-        with contextlib.suppress(OSError):
-            self._send("report", line.encode())
-
-    def run(self) -> int:
-        """Start the proxy and supervise it to its end or the agent's."""
+        self.compilation: counting.Compilation | None = None
+        self.waiting_start: dict[str, Any] = {}  # until the compilation has ended
         os.umask(0o077)
-        os.environ[job_processes.MARK] = self.told["job"]
-        os.write(1, HELLO)
-        os.mkdir(self.directory, 0o700)  # noqa: PTH102 - pathlib is slow to load
-        try:
-            self._furnish()
-            self._start_proxy()
-            self._supervise()
-        except counting.NotWanted:
-            pass
-        finally:
-            self.clear()
-        return self.status or 0
+        os.environ[job_processes.MARK] = config["job"]
 
-    def _furnish(self) -> None:
-        """Write the files of the run and make its pipes."""
-        self._point_at_the_network()
-        self._count_messages()
-        for name, text in self.told["files"].items():
-            path = self._path(name)
-            with naming(path), open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
-                stream.write(text)
-        os.symlink(sys.executable, self._path("python"))  # noqa: PTH211 - likewise
-        self._open_registration()
-        self.await_ranks(self.told["launch"]["hosts"])
-        entry = self.told["launch"]["hosts"][0]
-        numbers = range(entry["first_rank"], entry["first_rank"] + entry["ranks"])
-        own = {f"{OWN_ERRORS}{rank}": f"error-{rank}" for rank in numbers[:MOST_OWN_ERRORS]}
-        for name, kind in (FIFOS | own).items():
-            os.mkfifo(self._path(name), 0o600)
-            self.pipes[os.open(self._path(name), os.O_RDWR | os.O_NONBLOCK)] = kind
+    def open(self) -> None:
+        """Make the folder of the run, its files and its pipes, before any order is read.
 
-    def _point_at_the_network(self) -> None:
-        """Keep MPI on the interface that the agent reaches this host by, and find the program."""
-        server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
-        directory = os.path.expanduser(self.told["home"] or "~")  # noqa: PTH111
-        launch = self.told["launch"]
-        launch["directory"] = directory
+        `close` removes the folder from the moment on at which it is this run's.
+        """
+        os.mkdir(self.config["directory"], 0o700)  # noqa: PTH102 - pathlib is slow to load
+        self.directory = self.config["directory"]
+        super().open()
+        launch = self.config["launch"]
+        locate_programs(launch, self.config["home"])
         for entry in launch["hosts"]:
-            entry["environment"] = {**network(server), **entry["environment"]}
-            files = set(entry.pop("programs"))
-            entry["program"] = [
-                located(word, directory) if word in files else word for word in entry["program"]
-            ]
-        self.told["files"]["launch.json"] = json.dumps(launch)
+            entry["environment"] = {**ssh_network(), **entry["environment"]}
+        for name, text in self.config["files"].items():
+            self._write_file(name, text)
+        os.symlink(sys.executable, self.path("python"))  # noqa: PTH211 - likewise
+        self.await_ranks(launch["hosts"])
+        self._forward_pipe(OUTPUT, "output")
+        self._forward_pipe(ERRORS, "error")
+        for rank in range(entry["first_rank"], entry["first_rank"] + entry["ranks"])[
+            :MAX_OWN_ERRORS
+        ]:
+            self._forward_pipe(f"{OWN_ERRORS}{rank}", "error", rank=rank)
+        self._begin_counting()
 
-    def _count_messages(self) -> None:
-        """Have the ranks count their messages, where that is wanted; where it cannot be done say why."""
-        if not self.told["counting"]:
+    def proxies(self) -> Iterable[int]:
+        """Return the launcher, which is the only proxy on this host."""
+        return [self.launcher] if self.launcher else []
+
+    def _forward_pipe(self, name: str, event: str, **fields: object) -> None:
+        os.mkfifo(self.path(name), 0o600)
+        self.forward(os.open(self.path(name), os.O_RDWR | os.O_NONBLOCK), event, **fields)
+
+    def _write_file(self, name: str, text: str) -> None:
+        path = self.path(name)
+        with naming(path), open(path, "w", encoding="utf-8") as stream:  # noqa: PTH123 - likewise
+            stream.write(text)
+
+    # ------------------------------------------------------------- counted messages
+
+    def _begin_counting(self) -> None:
+        """Make the library that counts messages, where that is wanted; a compiler may have to run first."""
+        if not self.config["counting"]:
             return
-        entry = self.told["launch"]["hosts"][0]
         try:
-            found = counting.begin(self.told["counting"], self.directory, 0, self.on_message)
+            self.compilation = counting.begin(self.config["counting"], self.directory)
         except OSError as error:
-            why = f"note: {entry['host']}: messages are not counted there: {error.strerror}\n"
-            self._send("error", why.encode())
+            self._report_uncounted(error)
             return
-        self.counts = found[counting.FOLDER]
-        entry["environment"] = {**entry["environment"], **found}
-        self.told["files"]["launch.json"] = json.dumps(self.told["launch"])
+        if self.compilation is None:
+            self.counts = self.directory
+        else:
+            self.selector.register(
+                self.compilation.errors, selectors.EVENT_READ, self._on_compiler_output
+            )
 
-    def _send_counts(self) -> None:
-        """Send what ranks have counted by now."""
+    def _on_compiler_output(self) -> None:
+        if self.compilation is not None and self.compilation.read():
+            self._on_compiled()
+
+    def _on_compiled(self) -> None:
+        """Count with the library, or report why there is none; then start what has waited for it."""
+        if self.compilation is None:
+            return
+        self.selector.unregister(self.compilation.errors)
+        try:
+            self.compilation.finish()
+            self.counts = self.directory
+        except OSError as error:
+            self._report_uncounted(error)
+        self.compilation = None
+        if self.waiting_start:
+            self.start(self.waiting_start)
+
+    def _report_uncounted(self, error: OSError) -> None:
+        host = self.config["launch"]["hosts"][0]["host"]
+        note = f"note: {host}: messages are not counted there: {error.strerror}"
+        self.report("error", lines=[note])
+
+    def _report_counts(self) -> None:
+        """Report what ranks have counted by now."""
         self.counts_due = time.monotonic() + COUNTS_SECONDS
         for data in counting.counted(self.counts) if self.counts else ():
-            self._send("messages", data)
+            self.report("messages", data=binascii.b2a_base64(data, newline=False).decode())
 
-    def clear(self) -> None:
-        """Clear up as ever; requests to end change nothing any more."""
-        for number in ENDING:
-            signal.signal(number, signal.SIG_IGN)
-        super().clear()
+    # ------------------------------------------------------------- the proxy
 
-    def say_last(self) -> None:
-        """Send what ranks have counted; an agent that does not read holds nothing up for long."""
-        self.deadline = time.monotonic() + LAST_WORDS_SECONDS
-        with contextlib.suppress(OSError):
-            self._send_counts()
-
-    def _start_proxy(self) -> None:
+    def start(self, order: dict[str, Any]) -> None:
+        """Start the proxy, once the counting library is made."""
+        if self.compilation is not None:
+            self.waiting_start = order
+            return
+        launch = self.config["launch"]
+        if self.counts:
+            for entry in launch["hosts"]:
+                entry["environment"] = {**entry["environment"], **counting.variables(self.counts)}
+        self._write_file("launch.json", json.dumps(launch))
         proxy = os.path.join(os.path.dirname(sys.executable), "hydra_pmi_proxy")  # noqa: PTH118, PTH120
-        supervisor = os.getpid()
-        self.launcher = os.fork()
-        if self.launcher == 0:
-            os.dup2(2, 1)  # standard output is frames
-            job_processes.exec_launcher([proxy, *self.told["proxy"]], supervisor)
+        self.watch_launcher(self.fork([proxy, *order["argv"]], 2))
+        self.counts_due = time.monotonic() + COUNTS_SECONDS
 
-    def _supervise(self) -> None:
-        """Pass on what is said until the proxy ends or the agent is gone."""
-        proxy = os.pidfd_open(self.launcher)
-        for pipe in (0, self.listener, proxy, *self.pipes):
-            self.poll.register(pipe, select.POLLIN)
-        while True:
-            patience = QUIET_MILLISECONDS if self.awaited or self.counts else BEAT_MILLISECONDS
-            if self.counts and time.monotonic() >= self.counts_due:
-                self._send_counts()
-            ready = [pipe for pipe, _ in self.poll.poll(patience)]
-            if not ready:
-                self.on_quiet()
-                self._send("beat", b"")
-            if not all(self._handle(pipe) for pipe in ready if pipe != proxy):
-                return
-            if proxy in ready:
-                self.on_launcher_exit()
-                for pipe in self.pipes:
-                    while self._pass_on(pipe):
-                        pass
-                return
+    def check(self) -> None:
+        """Report counts now and then; end a compiler that takes too long."""
+        super().check()
+        if self.compilation is not None and self.compilation.late:
+            self._on_compiled()
+        if (
+            self.counts
+            and self.launcher
+            and time.monotonic() >= self.counts_due
+            and not self.paused
+        ):
+            self._report_counts()
 
-    def _handle(self, pipe: int) -> bool:
-        """Do what a pipe that is ready asks for; False when the agent is gone or wants the run gone."""
-        if pipe == 0:
-            return self.on_message()
-        if pipe in self.pipes:
-            self._pass_on(pipe)
-        elif pipe == self.listener:
-            self.on_registration()
-        elif pipe in self.ranks:
-            self.on_rank_exit(pipe)
-        return True
+    def close(self) -> None:
+        """Kill the ranks first: the proxy passes on to mpiexec how they ended."""
+        if self.launcher and self.ranks:
+            self.end_ranks(signal.SIGKILL)
+            self.launcher_ends(EXIT_CODE_SECONDS)
+        super().close()
 
-    def _pass_on(self, pipe: int) -> bool:
-        """Pass on what a pipe holds; False when it holds nothing."""
-        try:
-            data = os.read(pipe, CHUNK)
-        except BlockingIOError:
-            return False
-        self._send(self.pipes[pipe], data)
-        return True
-
-    def _send(self, kind: str, data: bytes) -> None:
-        """Write a frame; a connection that is gone ends this process' watch by the error.
-
-        Raises
-        ------
-        OSError
-            It is gone or, after the run's end, takes nothing: then nothing is written any more.
-        """
-        left = memoryview(f"{kind} {len(data)}\n".encode() + data)
-        size = len(left)
-        while left:
-            if self.deadline < math.inf:
-                size = select.PIPE_BUF  # so much does not wait where the end is ready
-                seconds = self.deadline - time.monotonic()
-                if seconds <= 0 or not select.select([], [1], [], seconds)[1]:
-                    raise TimeoutError
-            left = left[os.write(1, left[:size]) :]
+    def report_last(self) -> None:
+        """Report what ranks wrote at the end, and what they have counted."""
+        self.drain_forwarded()
+        self._report_counts()
 
 
-def be_manager(name: str, arguments: list[str], supervisor: int) -> int:
+def be_manager(name: str, arguments: list[str], agent: int) -> int:
     """Have this child be the job manager of that module: its Python has started already."""
-    job_processes.die_with(supervisor)
+    job_processes.die_with(agent)
     sys.argv = [name, *arguments]
 
     def main() -> int | None:
@@ -511,44 +537,37 @@ def _rank_of(pid: int) -> int | None:
 
 def _opened(pid: int) -> list[str]:
     """Return the names of the files that a process has open; nothing where it is gone or another user's."""
-    found = []
+    names = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
             with contextlib.suppress(OSError):
-                found.append(os.readlink(entry.path))  # noqa: PTH115 - pathlib is slow to load
-    return found
+                names.append(os.readlink(entry.path))  # noqa: PTH115 - pathlib is slow to load
+    return names
 
 
-def serve(told: dict[str, Any]) -> int:
+def _end() -> None:
+    raise EOFError
+
+
+def serve(config: dict[str, Any]) -> int:
     """Supervise the part of a run on this host, at the end of a connection; nothing of it is left afterwards."""
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    for number in ENDING:
-        signal.signal(number, _end)
-    job_processes.become_subreaper()
     try:
-        return RemoteSupervisor(told).run()
+        agent = RemoteRunAgent(config)
+        agent.run()
     except OSError as error:
         sys.stderr.write(f"apples: {error.filename or 'the connection'}: {error.strerror}\n")
         return 1
-    except EndedBySignal as ended:
-        sys.stderr.write(f"apples: {ended}\n")
+    if agent.ended_by:
+        sys.stderr.write(f"apples: ended by signal {agent.ended_by}\n")
         return 1
-
-
-class EndedBySignal(BaseException):
-    """A signal asks this process to end: raised anywhere, and no fault of what it is raised in."""
-
-
-def _end(number: int, frame: object) -> None:
-    del frame
-    raise EndedBySignal(f"ended by signal {number}")
+    return agent.status or 0
 
 
 def main() -> int:
     """Supervise the run in the directory of the first argument."""
-    job_processes.become_subreaper()
-    job_processes.signal_at_parents_end(signal.SIGCONT)  # one that was stopped must hear of it too
-    return LocalSupervisor(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run()
+    agent = LocalRunAgent(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    agent.run()
+    return agent.status or 0
 
 
 if __name__ == "__main__":

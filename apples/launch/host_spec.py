@@ -29,9 +29,6 @@ class HostSpec:
         CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
     reach
         Argument list that runs `python` there, to which plain words are added; empty: it is here.
-    again
-        The same, for a new connection to a supervisor there that outlives the one by which it was reached, which
-        others may share; empty: it ends with that, as a step of Slurm's does.
     python, bind, mpiexec
         What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
         names in braces, for the supervisor there to fill in.
@@ -59,7 +56,6 @@ class HostSpec:
     cpus: tuple[int, ...] = ()
     cgroup: str = ""
     reach: tuple[str, ...] = ()
-    again: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     warm: bool = False
     directory: str = ""
@@ -75,5 +71,5 @@ def place_of(raw: Mapping[str, Any]) -> HostSpec:
     TypeError, ValueError
         It is none.
     """
-    names = ("program", "options", "cpus", "reach", "again", "programs", "enter")
+    names = ("program", "options", "cpus", "reach", "programs", "enter")
     return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})

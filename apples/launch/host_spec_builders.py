@@ -13,17 +13,15 @@ from apples.launch import hydra
 from apples.launch import rank_wrapper as bind
 from apples.launch.host_spec import HostSpec
 from apples.launch.hydra import RankGroup
-from apples.launch.remote import sharing
 from apples.launch.remote import ssh as line
-from apples.launch.remote.ssh import step
+from apples.launch.remote.ssh import Reach
 from apples.launch.ssh import LaunchTarget, carried
+from apples.launch.this_host import PYTHON
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
 """Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
 QUIET = {"UCX_LOG_LEVEL": "error"}
 """UCX warns of a pooled request of its own whenever a world leaves."""
-PYTHON = "{python}"
-"""A host's own interpreter, which the node's supervisor knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +45,10 @@ def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **target.environment}
     if target.reach is None:
         return _here(rank_group, environment, warm)
-    # The login that a user's jobs share may end at any time: then each goes on with one of its own. A step of
-    # Slurm's ends with its connection.
-    reach = line.command(target.reach, shared=sharing.socket_name(target.reach), begins=False)
+    # A login that a user's jobs share may end at any time, and all sessions with it: each job has its own.
+    reach = line.command(target.reach)
     return replace(
-        _there(rank_group, target.reach.python, reach, environment, warm),
-        again=() if target.reach.allocation else tuple(line.command(target.reach)),
+        _there(rank_group, reach, environment, warm),
         directory=target.directory,
         programs=target.programs,
     )
@@ -61,15 +57,13 @@ def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
 def allocation_spec(rank_group: RankGroup, node: AllocatedNode, *, warm: bool = False) -> HostSpec:
     """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
     environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
-    reach = (*step(rank_group.host, node.allocation), node.python)
-    return replace(
-        _there(rank_group, node.python, reach, environment, warm), directory=node.directory
-    )
+    name = rank_group.host
+    reach = line.command(Reach(name, name, node.python, allocation=node.allocation))
+    return replace(_there(rank_group, reach, environment, warm), directory=node.directory)
 
 
 def _there(
     rank_group: RankGroup,
-    python: str,
     reach: Sequence[str],
     environment: Mapping[str, str],
     warm: bool,
@@ -78,7 +72,7 @@ def _there(
     return HostSpec(
         rank_group.host,
         rank_group.ranks,
-        tuple(PYTHON if word == python else word for word in rank_group.program),
+        rank_group.program,
         PYTHON,
         "{apples.launch.rank_wrapper}",
         "{mpiexec}",

@@ -19,10 +19,13 @@ from typing import Any
 
 from apples.errors import LaunchError
 from apples.launch import rank_wrapper as bind
+from apples.launch.rank_ends import THIS_MACHINE
 from apples.ui.units import in_one_line
 
 TASK_FILE = "task.json"
 LAUNCH_FILE = "launch.json"
+MACHINE_FILE = "machines"
+"""One line a host, ``ADDRESS:RANKS``, in rank order; runs of this machine have none."""
 FOREIGN = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPIEXEC_", "MPI_LOCAL", "OMPI_")
 """Variables of a launcher that the agent itself may run under, which would confuse ours."""
 OURS = ("MPIEXEC_PORT_RANGE",)
@@ -39,7 +42,9 @@ ONE_THREAD: Mapping[str, str] = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """What an actuator would run, complete: started by hand it gives the same job.
+    """What an actuator would run, complete: command line, variables and files.
+
+    Started by hand it gives the same job, except over ssh: there the agent starts the proxies that mpiexec prints.
 
     Attributes
     ----------
@@ -130,10 +135,12 @@ def command(
     )
 
 
+RANK_ENDS = ("-disable-auto-cleanup", "-print-all-exitcodes")
+"""The agent judges a rank's end, since hydra takes exit(0) for success; mpiexec prints how each rank ended."""
 OPTIONS = (
-    "-disable-auto-cleanup",  # a rank's end is judged by the agent: hydra takes exit(0) for success
+    *RANK_ENDS,
     *("-launcher", "fork", "-rmk", "user"),  # this machine, also inside another scheduler's job
-    *("-iface", "lo", "-localhost", "127.0.0.1", "-hosts", "127.0.0.1"),  # no name is looked up
+    *("-iface", "lo", "-localhost", THIS_MACHINE, "-hosts", THIS_MACHINE),  # no name is looked up
 )
 
 

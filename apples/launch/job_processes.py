@@ -12,15 +12,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 MARK = "APPLES_JOB"
 """The variable that every process of a job bears, with the job's name."""
 RANK_VARIABLES = (b"PMI_RANK", b"PMIX_RANK", b"OMPI_COMM_WORLD_RANK")
 """In which launchers tell a process which rank of its world it is."""
-FIRST = (MARK, *(name.decode() for name in RANK_VARIABLES))
-"""By which a process is found."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
@@ -32,6 +30,9 @@ CANNOT_START = 127
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
 PROCESSES = "processes"
 """A file of a run's folder, in which every rank notes its number before it becomes the program."""
+CHILD_FAULTS_FIELD, EXIT_CODE_FIELD = 8, 49
+"""Indices of ``cminflt``, the page faults of reaped children, and ``exit_code`` (fields 11 and 52 of proc(5))
+among the fields of ``/proc/PID/stat`` after the name."""
 READ_BYTES = 1 << 16
 """That are read of a file of /proc at a time."""
 REMOVAL_SECONDS = 2.0
@@ -122,30 +123,12 @@ def be(name: str, task: Callable[[], int | None]) -> int:
     return task() or 0
 
 
-def close_inherited(spare: Collection[int] = (0, 1, 2)) -> None:
-    """Close every open file but some, one by one: their limit may be a thousand million numbers."""
+def close_inherited(spare: int = -1) -> None:
+    """Close every open file but the first three and `spare`, one by one: their limit may be a thousand million."""
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to load
-        if int(name) not in spare:
+        if int(name) > 2 and int(name) != spare:
             with contextlib.suppress(OSError):  # the listing's own
                 os.close(int(name))
-
-
-def show_words(argv: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Have ``ps`` and whoever looks in /proc see these as this process's own, as far as those it had leave room.
-
-    For a fork, in which the kernel shows those of its parent. The variables of `FIRST` come first. Nothing may
-    point to the old ones any more: `os.environ` was cleared before it was filled.
-    """
-    fields = [int(one) for one in _stat(os.getpid())[45:49]]
-    if len(fields) < 4 or not all(fields):
-        return
-    first = {k: environment[k] for k in FIRST if k in environment}
-    variables = [f"{k}={v}" for k, v in {**first, **environment}.items()]
-    places: list[tuple[int, int, Sequence[str]]]
-    places = [(fields[0], fields[1], argv), (fields[2], fields[3], variables)]
-    for begin, end, words in places:
-        text = b"".join(word.encode(errors="surrogateescape") + b"\0" for word in words)
-        ctypes.memmove(begin, text[: end - begin - 1].ljust(end - begin, b"\0"), end - begin)
 
 
 # ------------------------------------------------------------------ found by ancestry
@@ -206,15 +189,6 @@ def kill_child(pid: int, parent: int) -> None:
             os.close(pidfd)
 
 
-def reap() -> bool:
-    """Take note of every child that ended; whether there may be more."""
-    with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-        return True
-    return False
-
-
 def all_processes() -> list[int]:
     """Return the numbers of all processes there are."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib is slow to load
@@ -230,6 +204,21 @@ def state_of(pid: int) -> str:
     """Return the letter of a process's state; X when it is gone."""
     fields = _stat(pid)
     return fields[0].decode() if fields else "X"
+
+
+def zombie_status(pid: int) -> int | None:
+    """Return the wait status of a process that ended and is not reaped yet; None if it runs, or was reaped.
+
+    The kernel shows the status to processes of the same user, also if they are not the parent.
+    """
+    fields = _stat(pid)
+    return int(fields[EXIT_CODE_FIELD]) if fields and fields[0] == b"Z" else None
+
+
+def has_reaped(pid: int) -> bool:
+    """Whether a process has reaped a child. Each child has page faults, and the kernel adds them to its parent."""
+    fields = _stat(pid)
+    return len(fields) > CHILD_FAULTS_FIELD and int(fields[CHILD_FAULTS_FIELD]) > 0
 
 
 def _stat(pid: int) -> list[bytes]:
@@ -348,7 +337,8 @@ def remove_shared_memory(pids: Collection[int], folder: str = SHARED_MEMORY) -> 
             number, _, rest = name.partition(":")
             if not number.isdecimal() or rest.partition(":")[0] != user or int(number) not in pids:
                 continue
-            if state_of(int(number)) in "ZX":
+            # A killed process gives its memory back a moment before it is a zombie.
+            if state_of(int(number)) in "ZX" or read(f"/proc/{number}/statm").startswith(b"0 "):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118 - as above
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apples.errors import LaunchError
+from apples.errors import LaunchError, UsageError
 from apples.launch.remote.fitness import Fitness, Needs
 from apples.resources import Host, HostList
 from apples.resources.distances import HostDistances
@@ -24,7 +24,36 @@ PROGRESS_SECONDS = 0.25
 SILENCE_SECONDS = 60.0
 """The least time a program may say nothing before it counts as hung."""
 
+MAX_ASSUMED_SECONDS = 7 * 86400.0
+"""A run that is predicted to take longer by an assumed speed is not started: the speed is the mistake."""
+
 Parameters = Mapping[str, int | float | str]
+
+
+def refuse_assumed_weeks(unmeasured: Sequence[str], seconds: float) -> None:
+    """Refuse a run whose long prediction stands on hosts of unknown speed.
+
+    Parameters
+    ----------
+    unmeasured
+        The hosts of the run whose speed was neither given nor measured.
+    seconds
+        Predicted for the whole run.
+
+    Raises
+    ------
+    UsageError
+        The prediction is longer than `MAX_ASSUMED_SECONDS`. Permanent.
+    """
+    if unmeasured and seconds > MAX_ASSUMED_SECONDS:
+        raise UsageError(
+            f"{seconds:.3g} s predicted with an assumed speed of {some(list(unmeasured))}: run apples calibrate, "
+            "or give seconds_per_point in the host list",
+            code="speed-assumed",
+            hosts=list(unmeasured),
+            value=seconds,
+            bound=MAX_ASSUMED_SECONDS,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +153,6 @@ class LaunchPlan:
         How many iterations the run takes, and the predicted seconds of one.
     silence_seconds
         The longest time without a sign of life from the program: well above the prediction.
-    result_seconds
-        How long the result may be on its way to the first rank.
     cpu_quotas
         By host: how many CPUs a host gets that the host list describes, unmeasured, as slower than this machine.
     findings
@@ -149,7 +176,6 @@ class LaunchPlan:
     iterations: int = 1
     iteration_seconds: float = 0.0
     silence_seconds: float = SILENCE_SECONDS
-    result_seconds: float = 0.0
     cpu_quotas: Mapping[str, float] = field(default_factory=dict)
     findings: Mapping[str, Fitness] = field(default_factory=dict)
     malleable: MalleableLimits | None = None

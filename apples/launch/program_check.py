@@ -24,11 +24,11 @@ HOSTS = {"first": 2, "second": 1}
 ALONE = {"first": 1}
 PAIR = {"first": 1, "second": 1}
 THREE = {"first": 1, "second": 1, "third": 1}
-MOST_THREADS = 3
+MAX_THREADS = 3
 UNEQUAL = {"few": 1, "many": 1}
 """Two hosts of which one gets a twentieth of the rows: what they compute tells whether the rows are used."""
 FEW = 20
-LEAST_SECONDS = 1e-3
+MIN_SECONDS = 1e-3
 """Of computing, to tell anything from."""
 TRIES = 3
 """A busy machine may stop the host with few rows; what it computes otherwise is the least of so many runs."""
@@ -124,9 +124,9 @@ class Conformance:
         partitions |= uneven
         if self.by_threads:
             (whole,) = _strips([rows])
-            shared: list[Piece] = [{**whole, "threads": MOST_THREADS}]
+            shared: list[Piece] = [{**whole, "threads": MAX_THREADS}]
             partitions = {
-                f"{MOST_THREADS} threads": (shared, ALONE),
+                f"{MAX_THREADS} threads": (shared, ALONE),
                 "1 thread": ([{**whole, "threads": 1}], ALONE),
             }
         for label, (pieces, ranks) in partitions.items():
@@ -238,11 +238,11 @@ class Conformance:
             self._run(self.telling, _strips(strips), UNEQUAL, events)
             outcome = _outcome(events)
             spent = {h.host: _computing(h) for h in outcome.hosts} if outcome else {}
-            if set(spent) != set(UNEQUAL) or spent["many"] < LEAST_SECONDS:
+            if set(spent) != set(UNEQUAL) or spent["many"] < MIN_SECONDS:
                 raise UntoldError(
-                    f"computing takes less than {LEAST_SECONDS:g} s at {rows} rows",
+                    f"computing takes less than {MIN_SECONDS:g} s at {rows} rows",
                     rows=rows,
-                    bound=LEAST_SECONDS,
+                    bound=MIN_SECONDS,
                 )
             least = min(least, spent["few"] / spent["many"])
             if least <= math.sqrt(given):
@@ -268,7 +268,7 @@ class Conformance:
 
     def _calibrate(self) -> str:
         host, (parameters, sizes) = Host("first"), (self.small.parameters, (self.small.rows,))
-        threads = MOST_THREADS if self.by_threads else 0
+        threads = MAX_THREADS if self.by_threads else 0
         one, *_ = calibrate(
             host, self.program, self.name, parameters, sizes, talk=_quiet, threads=threads
         )

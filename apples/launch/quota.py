@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apples.errors import LaunchError
+from nws import parse_groups, parse_mounts
 
 PERIOD_MICROSECONDS = 10_000
 """Short, so that a sweep is throttled within itself and not only every tenth one."""
-LEAST_QUOTA_MICROSECONDS = 1_000
+MIN_QUOTA_MICROSECONDS = 1_000
 """The kernel refuses less."""
-LONGEST_PERIOD_MICROSECONDS = 1_000_000
+MAX_PERIOD_MICROSECONDS = 1_000_000
 PREFIX = "apples-"
 STALE_SECONDS = 600.0
-LONGEST_NAME = 255
+MAX_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +150,9 @@ def limits(cpus: float) -> tuple[int, int]:
     >>> limits(0.4), limits(1.5), limits(0.02)
     ((4000, 10000), (15000, 10000), (1000, 50000))
     """
-    period = max(PERIOD_MICROSECONDS, round(LEAST_QUOTA_MICROSECONDS / cpus))
-    period = min(period, LONGEST_PERIOD_MICROSECONDS)
-    return max(LEAST_QUOTA_MICROSECONDS, round(cpus * period)), period
+    period = max(PERIOD_MICROSECONDS, round(MIN_QUOTA_MICROSECONDS / cpus))
+    period = min(period, MAX_PERIOD_MICROSECONDS)
+    return max(MIN_QUOTA_MICROSECONDS, round(cpus * period)), period
 
 
 def remove(group: Path) -> None:
@@ -162,7 +163,7 @@ def remove(group: Path) -> None:
 
 def group_name(job: str, host: str) -> str:
     """Return the name of a host's group in one run."""
-    return f"{PREFIX}{job}-{host}"[:LONGEST_NAME]
+    return f"{PREFIX}{job}-{host}"[:MAX_NAME]
 
 
 def find(proc: Path = Path("/proc/self")) -> Controller | str:
@@ -191,34 +192,18 @@ def writable() -> str | None:
 def _candidates(proc: Path) -> list[tuple[int, Path]]:
     """Return directories to try, best first: this process's own v1 group, then v2 groups upwards."""
     try:
-        groups = dict(
-            line.split(":", 2)[1:] for line in (proc / "cgroup").read_text().splitlines()
-        )
-        mounts = [_mount(line) for line in (proc / "mountinfo").read_text().splitlines()]
-    except (OSError, ValueError):
+        groups = parse_groups((proc / "cgroup").read_text())
+        mounts = parse_mounts((proc / "mountinfo").read_text())
+    except OSError:
         return []
-    found: list[tuple[int, Path]] = []
-    for kind, options, root, point in mounts:
-        if kind == "cgroup" and "cpu" in options:
-            own = next((path for names, path in groups.items() if "cpu" in names.split(",")), "/")
-            found.append((1, _inside(point, root, own)))
-        elif kind == "cgroup2":
-            here = _inside(point, root, groups.get("", "/"))
-            above = [here, *here.parents]
-            found += [(2, group) for group in above if group.is_relative_to(point)]
-    return sorted(found, key=lambda entry: entry[0])
-
-
-def _mount(line: str) -> tuple[str, list[str], str, Path]:
-    """Return file system, options, root and mount point of one line of mountinfo."""
-    before, _, after = line.partition(" - ")
-    fields, (kind, _, options) = before.split(), after.split(" ", 2)
-    return kind, options.split(","), fields[3], Path(fields[4])
-
-
-def _inside(point: Path, root: str, group: str) -> Path:
-    inside = group.removeprefix(root.rstrip("/")) if group.startswith(root) else group
-    return point / inside.lstrip("/")
+    candidates: list[tuple[int, Path]] = []
+    for mount in mounts:
+        own = mount.path_of(groups)
+        if "cpu" in mount.controllers:
+            candidates.append((1, Path(mount.point / own)))
+        elif mount.version == 2:
+            candidates += [(2, Path(mount.point / path)) for path in (own, *own.parents)]
+    return sorted(candidates, key=lambda entry: entry[0])
 
 
 def _refusal(root: Path, version: int) -> str | None:

@@ -9,10 +9,14 @@ what an actuator hands back of it, `started` the start with a second try; the wo
 from __future__ import annotations
 
 import math
+import os
 import re
+import select
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +24,7 @@ from typing import Any, NoReturn
 from apples.errors import ApplesError, ApplicationError, DeadlineError, LaunchError
 from apples.launch.actuator import Execution
 from apples.launch.endings import (
-    LEFT,
+    NOT_READY,
     LastWords,
     end_fields,
     end_reason,
@@ -49,10 +53,11 @@ from apples.launch.events import (
     to_stderr,
     word_of,
 )
-from apples.launch.hydra import LaunchCommand, RankGroup
+from apples.launch.hydra import MACHINE_FILE, LaunchCommand, RankGroup
 from apples.launch.message_counts.arrays import ArrayMessages
 from apples.launch.plan import SILENCE_SECONDS
-from apples.launch.processes import GRACE_SECONDS, Processes, Source, job_name
+from apples.launch.processes import GRACE_SECONDS, LAUNCHER, Processes, Source, job_name
+from apples.launch.rank_ends import THIS_MACHINE, ExitCodes, with_memory
 from apples.launch.remote.connection import HostConnection
 
 STARTUP_SECONDS = 120.0
@@ -60,16 +65,13 @@ PATIENCE_SECONDS = 1.5
 """From the first rank's end, before ``done``, to the end of all: time for its last words."""
 FAREWELL_SECONDS = 5.0
 """From ``done`` to the end of all ranks; after it they are ended."""
-SHOWN_RANKS = 3
-LOOK_SECONDS = 1.0
-"""Between two looks at the ranks that are left."""
-LEFT_SECONDS = 0.5
-"""From the word that a rank waits in MPI_Finalize, before ``done``, to the look at what that means."""
-
-
-MOST_ROW_EVENTS = 2000
+READER_SECONDS = 0.05
+"""Until a thread that drains output looks again whether it is to end, while another thread reads."""
+MAX_ROW_EVENTS = 2000
 """Events about rows of the result that are kept: a program may say them without end."""
-MOST_CHANGES = 1000
+MAX_EARLY = 1000
+"""Progress messages that were taken in and that nobody has asked for yet."""
+MAX_CHANGES = 1000
 """The latest changes of hosts that are kept."""
 
 
@@ -90,8 +92,6 @@ class Run:
         The ranks' hosts, in rank order; events about another host are refused.
     startup_seconds, silence_seconds
         From the start to ``ready``; the longest time without a line after it.
-    result_seconds
-        How long ranks may do nothing but send and receive after another one has left.
     patience_seconds, farewell_seconds
         How long the last lines of the ranks may take to come once one has ended; how long the ranks may take to
         end after ``done``.
@@ -119,7 +119,6 @@ class Run:
         *,
         startup_seconds: float = STARTUP_SECONDS,
         silence_seconds: float = SILENCE_SECONDS,
-        result_seconds: float = 0.0,
         patience_seconds: float = PATIENCE_SECONDS,
         farewell_seconds: float = FAREWELL_SECONDS,
         event_seconds: float = math.inf,
@@ -128,7 +127,6 @@ class Run:
         job: str = "",
         cgroups: Sequence[Path] = (),
         prepare: Callable[[], None] = lambda: None,
-        remote: Sequence[str] = (),
         grace: float = GRACE_SECONDS,
         managed: bool = False,
         others: Collection[str] | None = (),
@@ -139,7 +137,6 @@ class Run:
     ) -> None:
         self._counted = counted
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
-        self.result_seconds = result_seconds
         self._patience_seconds, self._farewell_seconds = patience_seconds, farewell_seconds
         self._event_seconds = event_seconds
         self._managed, self._talk, self._lines_left = managed, talk, most_lines
@@ -152,12 +149,7 @@ class Run:
         self._program = short_name(rank_groups[0].program)
         self._said, self._ranks = LastWords(len(self._hosts)), len(self._hosts)
         self._ended_ranks: dict[int, str] = {}
-        self._left_ranks: dict[int, float] = {}
-        self._named_ranks: set[int] = set()
-        self._gone_rank: int | None = None
-        self._in_mpi: set[int] = set()
-        self._in_mpi_since = self._next_look = 0.0
-        self._told_of_left = False
+        self._exit_codes = ExitCodes([] if managed else machines(command, len(self._hosts)))
         self._lost_host = self._launcher_end = ""
         self._launcher_fault = self.cancelled = False
         self._failure: ErrorEvent | None = None
@@ -165,7 +157,7 @@ class Run:
         self._pending: deque[tuple[Source, bytes]] = deque()
         self._early: deque[Event] = deque()
         self._broken: Exception | None = None
-        self.changes: deque[HostsChanged] = deque(maxlen=MOST_CHANGES)
+        self.changes: deque[HostsChanged] = deque(maxlen=MAX_CHANGES)
         self.array_messages = ArrayMessages()
         self._started = self._last_line_at = self._last_event_at = time.monotonic()
         self._shortened: float | None = None
@@ -173,7 +165,6 @@ class Run:
             *(command, job or job_name()),
             cgroups=cgroups,
             prepare=prepare,
-            remote=remote,
             grace=grace,
             connections=connections,
             ranks=0 if managed else len(self._hosts),
@@ -250,6 +241,30 @@ class Run:
                 return False
         return True
 
+    def fileno(self) -> int:
+        """Return a descriptor that is readable if `take_in` has something to take in."""
+        return self._processes.fileno()
+
+    def take_in(self) -> bool:
+        """Take in the output that is there, without a wait, for `events` to yield; whether more may come.
+
+        Of the progress messages that `events` has not yielded, the latest `MAX_EARLY` stay.
+        """
+        if self.cancelled or self._broken:
+            return False
+        try:
+            event = self._next_event(0.0)
+        except Exception as error:  # noqa: BLE001 - `events` raises it
+            self._broken = error
+            return False
+        if event is not None:
+            self._early.append(event)
+        if len(self._early) > MAX_EARLY:
+            oldest = next((one for one in self._early if isinstance(one, Progress)), None)
+            if oldest is not None:
+                self._early.remove(oldest)
+        return True
+
     def _next_event(self, seconds: float) -> Event | None:
         """Take in lines up to the next event; None where none came within `seconds`."""
         if self._broken is not None:
@@ -280,7 +295,9 @@ class Run:
         self._pass_on_pending()
         self._pass_on(self._processes.stop())
         for host in self._processes.uncertain_hosts:
-            self._talk(f"warning: {host}: nobody knows whether processes of it are left there")
+            self._talk(
+                f"warning: {host}: could not verify that no process of the run is left there"
+            )
 
     def _pass_on_pending(self) -> None:
         """Pass on what had come with the last event that was looked at."""
@@ -296,7 +313,7 @@ class Run:
             self._counted(line)
             return None
         self._last_line_at = time.monotonic()
-        event = parse(line) if source == "output" else None
+        event = parse(line) if source in ("output", LAUNCHER) else None
         if event is None:
             self._pass_on([(source, line)])
             return None
@@ -321,7 +338,7 @@ class Run:
         if self._shortened is not None:
             return self._shortened
         if self.ready_after is not None:
-            return min(self._silent_at, self._eventless_at, self._left_deadline)
+            return min(self._silent_at, self._eventless_at)
         return self._started + self.startup_seconds
 
     @property
@@ -337,42 +354,29 @@ class Run:
     def _eventless_at(self) -> float:
         return self._last_event_at + self._event_seconds
 
-    @property
-    def _left_deadline(self) -> float:
-        """When it is to be seen what it means that ranks wait in MPI_Finalize."""
-        waiting = [at for rank, at in self._left_ranks.items() if rank not in self._named_ranks]
-        since = self._started + (self.ready_after or 0.0)
-        if waiting:
-            return max(since, min(waiting)) + LEFT_SECONDS
-        return self._next_look if self._left_ranks else math.inf
-
     def _on_report(self, line: str) -> None:
         kind, _, told = line.partition(" ")
         if kind == "rank" and not self._managed:
-            rank, _, what = told.partition(" ")
-            self._on_rank(int(rank), what)
+            rank, _, how = told.partition(" ")
+            self._on_rank_end(int(rank), how)
         elif kind == "lost":
             self._lost_host = self._lost_host or told
             self._shorten_deadline(self._patience_seconds / 4)
         elif kind == "over" and not self._managed:
             for number, host in enumerate(self._hosts):
                 if host == told and number not in self._ended_ranks:
-                    self._on_rank(number, "ended")
+                    self._on_rank_end(number)
         elif kind == "exit":
             self._launcher_end = told
 
-    def _on_rank(self, rank: int, what: str) -> None:
-        """Take in what became of a rank (`apples.launch.rank_wrapper`)."""
-        if what == "waits":
-            self._left_ranks.setdefault(rank, time.monotonic())
-        elif what in {"in MPI", "works"}:
-            self._on_look(rank, in_mpi=what == "in MPI")
-        elif what == "goes on":
-            self._left_ranks.pop(rank, None)
-        else:
-            how = what.removeprefix("ended").strip()
-            self._ended_ranks[rank] = how or self._ended_ranks.get(rank, "")
-            self._shorten_deadline(self._patience_seconds)
+    def _on_rank_end(self, rank: int, how: str = "") -> None:
+        """Take in that a rank ended, and how if the report has it; mpiexec prints the exit codes when it ends."""
+        self._ended_ranks[rank] = how or self._ended_ranks.get(rank, "")
+        self._shorten_deadline(self._patience_seconds)
+
+    def _how_it_ended(self, rank: int) -> str:
+        """Return how a rank ended, by mpiexec's exit codes and the supervisor's report."""
+        return with_memory(self._exit_codes.ends.get(rank, ""), self._ended_ranks.get(rank, ""))
 
     def _check(self, event: Event) -> None:
         """Refuse an event that is not this run's."""
@@ -442,44 +446,56 @@ class Run:
             text = line.decode(errors="replace")
             if source == "report":
                 self._on_report(text)
-            elif source == "output" and (event := _event(line)) is not None:
+            elif source in ("output", LAUNCHER) and (event := _event(line)) is not None:
                 if isinstance(event, ErrorEvent):
                     self._failure = self._failure or event
                 elif isinstance(event, MessagesSent):  # the last, after ``done``
                     self.array_messages.hear(event)
             else:
-                self._launcher_fault |= LAUNCHER_FAULT in text
-                if text.startswith(LAUNCHER_TALK):
-                    continue
-                self._said.add(source, text)
-                if self._lines_left > 0:
-                    self._talk(text)
-                elif self._lines_left == 0:
-                    self._talk(f"note: more lines of {readable(self._program)} are not shown")
-                self._lines_left -= 1
+                self._pass_on_text(source, text)
+
+    def _pass_on_text(self, source: Source, text: str) -> None:
+        """Pass on a line that is no event, unless it is blank or mpiexec's own; the log is limited."""
+        if not text.strip():  # an event begins with a newline
+            return
+        self._launcher_fault |= LAUNCHER_FAULT in text
+        if source == LAUNCHER:
+            if self._exit_codes.take(text):
+                return
+            source = "output"
+        if text.startswith(LAUNCHER_TALK):
+            return
+        self._said.add(source, text)
+        if self._lines_left > 0:
+            self._talk(text)
+        elif self._lines_left == 0:
+            self._talk(f"note: more lines of {readable(self._program)} are not shown")
+        self._lines_left -= 1
 
     def _enforce_deadline(self) -> None:
         """Fail the run if it ended or its time is up."""
         supervised = self._processes.supervised
         if supervised and time.monotonic() < self._deadline:
             return
-        if supervised and self._shortened is None and time.monotonic() >= self._left_deadline:
-            self._judge_left()
-            return
         timed_out = supervised and self._shortened is None
-        # What is known so far is why: all else ends because it is ended now.
-        cause = first_to_end(self._ended_ranks, self._gone_rank)
+        # Only ranks that ended before `cancel` can be the reason: it ends all others. It also ends mpiexec, which
+        # prints how each rank ended.
+        ended = tuple(self._ended_ranks)
         launcher_end, lost_host, failure = self._launcher_end, self._lost_host, self._failure
         self.cancel()
         # What ranks say only now they may say because they are ended now.
-        if not supervised or (cause is None and not lost_host):
+        if not supervised or not (ended or lost_host):
             failure = self._failure
+        ends = {rank: self._how_it_ended(rank) for rank in ended}
+        cause = first_to_end(ends, self._said.mpi_errors())
         if cause is None:
             cause = self._said.first_traceback()
-        first, how = self._what_became_of(cause)
+        first = "" if cause is None else self._named(cause)
+        how = self._how_it_ended(cause) if cause in ended else ""
         reason = end_reason(
-            *(launcher_end, lost_host, first, how), supervised=supervised, before=self._before
-        )
+            *(launcher_end, lost_host, first, how), supervised=supervised, before=self._before,
+            launcher="the job manager" if self._managed else "mpiexec",
+        )  # fmt: skip
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
             # Whatever the ranks said of it: it is what ended them.
             said = time_limit_said(self._said.lines())
@@ -494,7 +510,7 @@ class Run:
         if failure:
             self._fail_by_account(failure)
         if timed_out:
-            self._fail_by_silence()
+            self._fail_by_silence(cause)
         fields: dict[str, Any] = {
             "reason": reason.kind,
             "host": lost_host.partition(":")[0]
@@ -510,24 +526,34 @@ class Run:
             self._fail(LauncherFaultError(reason.text, code="program-not-ready", **fields), cause)
         self._fail(LaunchError(reason.text, code="program-not-ready", **fields), cause)
 
-    def _fail_by_silence(self) -> NoReturn:
-        """Fail because the program wrote nothing for too long, or was not ready in time."""
+    def _fail_by_silence(self, cause: int | None) -> NoReturn:
+        """Fail because the program wrote nothing for too long, or was not ready in time.
+
+        A rank that raised an exception waits in MPI_Finalize for the others, which wait for it. `cause` is the
+        rank whose standard error ends in a traceback; None: there is none.
+        """
         if self.ready_after is None:
             seconds = self.startup_seconds
             text = f"no rank was ready within {seconds:g} s"
-            self._fail(LaunchError(text, code="startup-timeout", seconds=seconds))
-        left = [self._named(rank) for rank in self._left_ranks]
-        who = f"; before that {', '.join(left[:SHOWN_RANKS])} left" if left else ""
+            self._fail(LaunchError(text, code="startup-timeout", seconds=seconds), cause)
         seconds, how = self._patience, "was silent"
         if self._eventless_at < self._silent_at:
             seconds, how = self._event_seconds, "printed lines but no event"
-        silent = DeadlineError(
-            f"the program {how} for {seconds:g} s{who}",
-            code="program-silent",
+        if cause is None:
+            self._fail(
+                DeadlineError(
+                    f"the program {how} for {seconds:g} s", code="program-silent", seconds=seconds
+                )
+            )
+        raised = ApplicationError(
+            f"{self._named(cause)} raised an exception, then the program {how} for {seconds:g} s",
+            code="program-failed",
+            reason="rank-raised",
+            host=self._host(cause),
+            rank=cause,
             seconds=seconds,
-            ranks=sorted(self._left_ranks) or None,
         )
-        self._fail(silent)
+        self._fail(raised, cause)
 
     def _fail_by_account(self, failure: ErrorEvent) -> NoReturn:
         """Fail with the account that a rank gave itself."""
@@ -547,53 +573,9 @@ class Run:
         error = ApplicationError(text, code=failure.code or "program-failed", **fields)
         self._fail(error, rank)
 
-    def _judge_left(self) -> None:
-        """See what it means that ranks wait in MPI_Finalize.
-
-        The first rank cannot say ``done`` any more from there. Others may be there because the first has its
-        last work to do alone: so the rest are looked at, again and again. Where all do nothing but wait for
-        messages, those that left are missed.
-        """
-        found = [rank for rank in self._left_ranks if rank not in self._named_ranks]
-        self._named_ranks.update(found)
-        for rank in found:
-            if rank == 0 or self._said.end_in_traceback(rank):
-                self._give_up_for(rank)
-                return
-        if not found and not self._told_of_left:
-            names = ", ".join(self._named(rank) for rank in list(self._left_ranks)[:SHOWN_RANKS])
-            self._talk(f"note: waiting in MPI_Finalize for the others: {names}")
-            self._told_of_left = True
-        self._in_mpi_since = self._in_mpi_since or time.monotonic()
-        self._in_mpi.clear()
-        self._processes.look()
-        self._next_look = time.monotonic() + LOOK_SECONDS
-
-    def _on_look(self, rank: int, *, in_mpi: bool) -> None:
-        """Take in whether a rank does nothing but wait for messages."""
-        if not in_mpi:
-            self._in_mpi_since = 0.0
-        elif self._left_ranks and self._in_mpi_since:
-            self._in_mpi.add(rank)
-            all_wait = len(self._in_mpi | self._left_ranks.keys()) == len(self._hosts)
-            if all_wait and time.monotonic() - self._in_mpi_since >= self.result_seconds:
-                self._give_up_for(next(iter(self._left_ranks)))
-
-    def _give_up_for(self, rank: int) -> None:
-        """End the run because a rank has left that is needed."""
-        self._gone_rank = rank
-        self._shorten_deadline(0.0)
-
     @property
     def _before(self) -> str:
-        return "it was ready" if self.ready_after is None else "it said 'done'"
-
-    def _what_became_of(self, rank: int | None) -> tuple[str, str]:
-        """Return a rank's name and what became of it; nothing where no rank is known."""
-        if rank is None:
-            return "", ""
-        how = LEFT if rank == self._gone_rank else self._ended_ranks.get(rank, "")
-        return self._named(rank), how
+        return NOT_READY if self.ready_after is None else "it said 'done'"
 
     def _host(self, rank: int | None) -> str | None:
         """Return the host of a rank; None if there is no such rank."""
@@ -609,6 +591,13 @@ class Run:
         message = f"{readable(self._program)}: {error}{more}"
         fields = {**error.fields, "program": self._program, "last_words": words or None}
         raise type(error)(message, code=error.code, **fields)
+
+
+def machines(command: LaunchCommand, ranks: int) -> list[tuple[str, int]]:
+    """Return address and number of ranks of each of mpiexec's proxies, in rank order."""
+    lines = command.files.get(MACHINE_FILE, f"{THIS_MACHINE}:{ranks}").split()
+    split = [line.rpartition(":") for line in lines]
+    return [(address, int(number)) for address, _, number in split if number.isdecimal()]
 
 
 def _event(line: bytes) -> Event | None:
@@ -648,6 +637,11 @@ class RunExecution(Execution):
         self._row_digests: list[RowDigests] = []
         self._failure: ApplesError | None = None
         self._over = False
+        self._reading = threading.RLock()
+        self._draining = 0
+        self._drain_lock = threading.Lock()
+        self._drain_end = -1
+        self._drainer: threading.Thread | None = None
 
     def monitor(self) -> Iterator[Progress]:
         """Yield progress until the run ends; to be called from one thread at a time."""
@@ -668,14 +662,57 @@ class RunExecution(Execution):
 
     def has_progress(self, seconds: float) -> bool:
         """Whether `monitor` yields, ends, or raises without a wait; waits at most `seconds`."""
-        return self._over or bool(self._failure) or self._run.has_progress(seconds)
+        with self._reading:
+            return self._over or bool(self._failure) or self._run.has_progress(seconds)
+
+    @contextmanager
+    def drained(self) -> Iterator[None]:
+        """Take in the program's output in a thread of its own; `monitor` yields it afterwards.
+
+        Several threads may be inside at a time.
+        """
+        with self._drain_lock:
+            self._draining += 1
+            if self._draining == 1:
+                self._drain_end = os.eventfd(0)
+                self._drainer = threading.Thread(
+                    target=self._drain, args=(self._drain_end,), name="output", daemon=True
+                )
+                self._drainer.start()
+        try:
+            yield
+        finally:
+            with self._drain_lock:
+                self._draining -= 1
+                if self._draining == 0 and self._drainer is not None:
+                    os.eventfd_write(self._drain_end, 1)
+                    self._drainer.join()
+                    os.close(self._drain_end)
+
+    def _drain(self, end: int) -> None:
+        """Take in output until `end` is readable, whenever no other thread reads."""
+        poll = select.poll()
+        poll.register(end, select.POLLIN)
+        poll.register(self._run.fileno(), select.POLLIN)
+        more = True
+        while more and end not in dict(poll.poll()):
+            if self._reading.acquire(timeout=READER_SECONDS):
+                try:
+                    more = self._run.take_in()
+                finally:
+                    self._reading.release()
 
     def _progress(self) -> Iterator[Progress]:
-        for event in self._run.events():
+        events = self._run.events()
+        while True:
+            with self._reading:
+                event = next(events, None)
+            if event is None:
+                return
             if isinstance(event, Progress):
                 yield event
             elif isinstance(event, RowDigests):
-                if len(self._row_digests) < MOST_ROW_EVENTS:
+                if len(self._row_digests) < MAX_ROW_EVENTS:
                     self._row_digests.append(event)
             elif isinstance(event, Outcome):
                 startup = self._run.ready_after

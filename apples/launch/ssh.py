@@ -1,18 +1,21 @@
-"""The command that starts a run over several hosts: hydra over the system's ssh. Pure, like `hydra`.
+"""The command that starts a run over several hosts: hydra with proxies that the agent starts. Pure, like `hydra`.
 
-The machine file holds addresses, never names, so that nobody looks one up. hydra starts one connection a
-host through `apples.launch.reach`, and on it a supervisor (`apples.launch.host_agent`) that starts hydra's
-proxy and ends whatever the run has there when the connection does. Ranks get their environment and program
-through the connection; hydra carries none (``-genvnone``).
+The machine file holds addresses, never names, so that no name is looked up. mpiexec prints the command line of
+each proxy and waits (``-launcher manual``). The agent starts the proxies: on another host through the open ssh
+connection to its host agent (`apples.launch.host_agent`), here through that of this machine. A host agent ends
+what the run has on its host when its connection ends. Ranks get their environment and program through the
+connection; hydra carries none (``-genvnone``).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,9 @@ from apples.errors import LaunchError
 from apples.launch import rank_wrapper as bind
 from apples.launch.hydra import (
     LAUNCH_FILE,
+    MACHINE_FILE,
     ONE_THREAD,
+    RANK_ENDS,
     TASK_FILE,
     LaunchCommand,
     RankGroup,
@@ -31,17 +36,10 @@ from apples.launch.remote import bootstrap
 from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
 
-MACHINE_FILE = "machines"
-RELAY, RELAY_ASKS, RELAY_WAITS, RELAY_BETWEEN = "relay", "relay-asks", "relay-waits", "\x1f"
-# The shell waits at a pipe until the run is over: hydra takes a launcher that ends before its
-# proxy for a failed one. `-launcher manual` would leave the proxy of this machine to us as well.
-RELAY_LINES = f"""{{ set +x; }} 2>/dev/null
-words=$(printf '%s\\037' "$@")
-printf '%s\\n' "$words" >{RELAY_ASKS}
-read -r _ <{RELAY_WAITS}
-exit 0
-"""
-"""hydra adds an -x, meant for ssh, which would make the shell talk. One write for all words: none mix."""
+PROXY = re.compile(rb"HYDRA_LAUNCH: (.*hydra_pmi_proxy) (.*--proxy-id ([0-9]{1,9})) *")
+"""A line of mpiexec: the command line of a proxy, whose number counts the hosts of the machine file."""
+PROXIES_END = b"HYDRA_LAUNCH_END"
+"""The line of mpiexec after those of all proxies."""
 CARRIED = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED")
 CARRIED_BEGIN = ("OMP_", "MKL_", "OPENBLAS_", "NUMBA_", "UCX_", "FI_", "MPIR_CVAR_")
 """Variables of the agent that ranks elsewhere get too; no other leaves this machine."""
@@ -67,6 +65,8 @@ class LaunchTarget:
         Words of the program that are files of the template's folder: looked for there too.
     environment
         Variables for its ranks only.
+    back
+        The address by which its host reaches this machine; empty: as the others.
     """
 
     rank_group: RankGroup
@@ -75,6 +75,7 @@ class LaunchTarget:
     directory: str = ""
     programs: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    back: str = ""
 
 
 def command(
@@ -102,9 +103,19 @@ def command(
     Raises
     ------
     LaunchError
-        A program that no process can be started with, two targets at one address, or no mpiexec.
+        A program that no process can be started with, two targets at one address, one that has IPv6 alone, or no
+        mpiexec.
     """
     addresses = [target.address for target in targets if target.reach]
+    for target in targets:
+        if over := next((one for one in (target.address, target.back) if ":" in one), ""):
+            raise LaunchError(
+                f"{target.rank_group.host}: is reached over IPv6 alone ({over}), and mpiexec speaks "
+                "IPv4: give both machines IPv4 addresses, or run it as a malleable job",
+                code="address-family",
+                host=target.rank_group.host,
+                value=over,
+            )
     if len(set(addresses)) < len(addresses):
         twice = next(a for a in addresses if addresses.count(a) > 1)
         raise LaunchError(
@@ -120,7 +131,7 @@ def command(
         argv += _own(index) if target.reach is None else ["-wdir", _folder(job, index), *_there()]
     return LaunchCommand(
         tuple(argv),
-        {"HYDRA_LAUNCHER_EXTRA_ARGS": "-I -m apples.launch.reach"},
+        {},
         {
             MACHINE_FILE: "".join(f"{s.address}:{s.rank_group.ranks}\n" for s in targets),
             TASK_FILE: json.dumps(task, indent=1, allow_nan=False),
@@ -129,26 +140,11 @@ def command(
     )
 
 
-def relayed(command: LaunchCommand) -> LaunchCommand:
-    """Return the command whose proxies are started through connections that are open already.
-
-    hydra starts a line of shell for each host, which says what hydra wants started and waits for the end.
-    """
-    argv = list(command.argv)
-    argv[argv.index("-launcher-exec") + 1] = "/bin/sh"
-    return replace(
-        command,
-        argv=tuple(argv),
-        environment={**command.environment, "HYDRA_LAUNCHER_EXTRA_ARGS": RELAY},
-        files={**command.files, RELAY: RELAY_LINES},
-    )
-
-
 def options(here: str) -> list[str]:
     """Return mpiexec's options; this machine is called by its address, so no name is looked up."""
     return [
-        "-disable-auto-cleanup",  # a rank's end is judged by the agent
-        *("-launcher", "ssh", "-launcher-exec", sys.executable, "-rmk", "user"),
+        *RANK_ENDS,
+        *("-launcher", "manual", "-rmk", "user"),
         *("-localhost", here, "-f", MACHINE_FILE, "-genvnone"),
     ]
 
@@ -185,20 +181,78 @@ def _launch_file(
     directory: Path,
     counting: Mapping[str, str] | None,
 ) -> str:
-    remote: dict[str, Any] = {}
-    for index, target in enumerate(targets):
-        if target.reach is not None:
-            remote[target.address] = {
-                "number": len(remote),
-                "ssh": line.command(target.reach, bootstrap.words(site=False)),
-                "folder": _folder(job, index),
-                "directory": target.directory,
-                "hosts": [{**_entry(targets, index), "programs": target.programs}],
-            }
+    remote = [
+        {
+            "address": target.address,
+            "ssh": line.command(target.reach, bootstrap.words(site=False)),
+            "folder": _folder(job, index),
+            "back": target.back,
+            "directory": target.directory,
+            "hosts": [{**_entry(targets, index), "programs": target.programs}],
+        }
+        for index, target in enumerate(targets)
+        if target.reach is not None
+    ]
     own = [{} if target.reach else _entry(targets, i) for i, target in enumerate(targets)]
     where = {"job": job, "directory": str(directory.absolute()), "counting": counting}
     document = {**where, "hosts": own, "remote": remote}
     return json.dumps(document, indent=1)
+
+
+def host_orders(command: LaunchCommand) -> list[dict[str, Any]]:
+    """Return what each host agent on another machine is given when it starts, in the order of `remote_hosts`."""
+    launch = json.loads(command.files[LAUNCH_FILE])
+    wrapper = Path(bind.__file__).read_text(encoding="utf-8")
+    return [
+        {
+            "directory": there["folder"],
+            "home": there["directory"],
+            "job": launch["job"],
+            "counting": launch["counting"],
+            "launch": {"hosts": there["hosts"]},
+            "files": {TASK_FILE: command.files[TASK_FILE], "bind.py": wrapper},
+        }
+        for there in launch["remote"]
+    ]
+
+
+def proxy_hosts(command: LaunchCommand) -> list[int | None]:
+    """Return for each proxy, by its number, the index of its host in `remote_hosts`; None: this machine.
+
+    hydra counts successive lines of the machine file with the same address as one host. A command of another
+    launcher has none.
+    """
+    launch = json.loads(command.files.get(LAUNCH_FILE, "{}"))
+    if "remote" not in launch:
+        return []
+    addresses = [line.rpartition(":")[0] for line in command.files[MACHINE_FILE].splitlines()]
+    remote = [there["address"] for there in launch["remote"]]
+    return [remote.index(a) if a in remote else None for a, _ in groupby(addresses)]
+
+
+def proxy_way_back(command: LaunchCommand, host: int, argv: Sequence[str]) -> list[str]:
+    """Return the command line of a proxy that connects to mpiexec on the way of its own host.
+
+    mpiexec prints the same address of this machine for all proxies, and listens on every one.
+    """
+    back = json.loads(command.files[LAUNCH_FILE])["remote"][host]["back"]
+    words = list(argv)
+    if back and "--control-port" in words:
+        port = words.index("--control-port") + 1
+        words[port] = f"{back}:{words[port].rpartition(':')[2]}"
+    return words
+
+
+def proxy_of(line: bytes) -> tuple[int, list[str]] | None:
+    """Return the number and the command line of the proxy that a line of mpiexec asks for; None: another line.
+
+    Examples
+    --------
+    >>> proxy_of(b"HYDRA_LAUNCH: /bin/hydra_pmi_proxy --control-port 10.0.0.1:4711 --proxy-id 1 ")
+    (1, ['/bin/hydra_pmi_proxy', '--control-port', '10.0.0.1:4711', '--proxy-id', '1'])
+    """
+    found = PROXY.fullmatch(line)
+    return (int(found[3]), [os.fsdecode(found[1]), *found[2].decode().split()]) if found else None
 
 
 def _entry(targets: Sequence[LaunchTarget], index: int) -> dict[str, Any]:
@@ -223,5 +277,5 @@ def _entry(targets: Sequence[LaunchTarget], index: int) -> dict[str, Any]:
 
 
 def remote_hosts(targets: Sequence[LaunchTarget]) -> list[str]:
-    """Return the names of the hosts that are not this machine, in the order of their pipes."""
+    """Return the names of the hosts that are not this machine, in the order of their connections."""
     return [target.rank_group.host for target in targets if target.reach is not None]

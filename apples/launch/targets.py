@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from apples.launch.events import Talk
 from apples.launch.hydra import RankGroup
 from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, ranks_of_hosts
 from apples.launch.remote import preflight
-from apples.launch.remote.addresses import is_here, numbers
+from apples.launch.remote.addresses import is_here, is_ipv4, numbers
 from apples.launch.remote.ask import printable
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, own_version
@@ -82,7 +83,8 @@ def _target(
     host = program.host
     if is_here(host):
         rank_group = RankGroup(host.name, ranks, program.local, host.cpus)
-        return ssh.LaunchTarget(rank_group, here, environment={**network(here), **extra})
+        ways = (one.back for one in plan.findings.values() if one.back and not one.refusal)
+        return ssh.LaunchTarget(rank_group, here, environment={**network(here, *ways), **extra})
     return ssh.LaunchTarget(
         RankGroup(host.name, ranks, program.remote),
         _address(host, plan),
@@ -90,6 +92,7 @@ def _target(
         host.directory,
         program.files,
         extra,
+        plan.findings[host.name].back if host.name in plan.findings else "",
     )
 
 
@@ -185,8 +188,11 @@ def bound_targets(
 
 def own_address(hosts: Iterable[Host], plan: LaunchPlan) -> str:
     """Return this machine's address as the others reach it; loopback where there are none."""
-    there = [_address(host, plan) for host in hosts if not is_here(host)]
-    return preflight.address_towards(there) or "127.0.0.1"
+    others = [host for host in hosts if not is_here(host)]
+    seen = [plan.findings[host.name].back for host in others if host.name in plan.findings]
+    if known := Counter(address for address in seen if is_ipv4(address)):
+        return known.most_common(1)[0][0]
+    return preflight.address_towards(_address(host, plan) for host in others) or "127.0.0.1"
 
 
 def _address(host: Host, plan: LaunchPlan) -> str:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Final, cast
 
 from apples.launch.program_check import Check
 from apples.launch.remote.fitness import Finding, Fitness, names
 from apples.ui.tables import in_columns
 
-SCHEMA = "apples.doctor/1"
+if TYPE_CHECKING:
+    from apples.launch.documents import CheckEntry, DoctorDocument
+
+SCHEMA: Final = "apples.doctor/1"
 
 
-def checks_document(checks: Sequence[Finding]) -> dict[str, Any]:
+def _entries(checks: Sequence[Finding | Check]) -> list[CheckEntry]:
+    return [cast("CheckEntry", asdict(check)) for check in checks]
+
+
+def checks_document(checks: Sequence[Finding]) -> DoctorDocument:
     """Return the document of ``apples doctor``: how fit this machine is."""
-    entries = [
-        {"name": one.name, "status": one.status, "detail": one.detail, "cure": one.cure}
-        for one in checks
-    ]
-    return {"schema": SCHEMA, "checks": entries}
+    return {"schema": SCHEMA, "checks": _entries(checks)}
 
 
 def checks_text(checks: Sequence[Finding]) -> str:
@@ -31,10 +35,9 @@ def checks_text(checks: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def program_checks_document(checks: Sequence[Check]) -> dict[str, Any]:
+def program_checks_document(checks: Sequence[Check]) -> DoctorDocument:
     """Return the document of ``apples doctor --program``: whether a program keeps the protocol."""
-    entries = [{"name": one.name, "ok": one.ok, "detail": one.detail} for one in checks]
-    return {"schema": SCHEMA, "checks": entries}
+    return {"schema": SCHEMA, "checks": _entries(checks)}
 
 
 WORDS = {True: "ok", False: "FAIL", None: "--"}
@@ -48,19 +51,12 @@ def program_checks_text(checks: Sequence[Check]) -> str:
     )
 
 
-def hosts_document(found: Mapping[str, Fitness], here: Sequence[str]) -> dict[str, Any]:
+def hosts_document(found: Mapping[str, Fitness], here: Sequence[str]) -> DoctorDocument:
     """Return the document of ``apples doctor --hosts``."""
     return {
         "schema": SCHEMA,
         "hosts": [
-            {
-                "host": name,
-                "fit": not one.refusal,
-                "checks": [
-                    {"name": f.name, "status": f.status, "detail": f.detail, "cure": f.cure}
-                    for f in one.findings
-                ],
-            }
+            {"host": name, "fit": not one.refusal, "checks": _entries(one.findings)}
             for name, one in found.items()
         ],
         "here": list(here),
@@ -82,8 +78,8 @@ def hosts_text(found: Mapping[str, Fitness], here: Sequence[str]) -> str:
                 lines.append(f"{finding.status:5} {name} {finding.name}: {finding.detail}")
                 lines += [f"      {finding.cure}"] if finding.cure else []
     lines.append(
-        "while a run goes on, hydra and MPI listen on these hosts without asking who is there "
-        "(docs/reference/guarantees.md)"
+        "during a run, hydra and MPI listen on these hosts and accept connections from any user "
+        "(apples help ssh)"
     )
     return "\n".join(lines)
 

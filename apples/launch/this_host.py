@@ -7,8 +7,16 @@ import fcntl
 import os
 import socket
 import struct
+import sys
+from collections.abc import Callable
+from typing import Any
 
 SIOCGIFADDR = 0x8915
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it
+SHARED_BYTES_PER_RANK = 5_500_000
+"""What MPICH 5.0 takes of shared memory for a rank: 5.39 MB each, from 1 to 12 ranks of one machine."""
+PYTHON = "{python}"
+"""Stands, in the words of a program, for the interpreter of the host on which the program runs."""
 
 
 def own_machine() -> str:
@@ -26,15 +34,70 @@ def located(place: str, directory: str) -> str:
     return own if os.path.exists(own) else place  # noqa: PTH110
 
 
-def network(address: str) -> dict[str, str]:
-    """Return the variables that keep MPI on the interface which bears an address; none where nobody knows."""
-    name = interface_of(address)
-    if not name:
+def network(*addresses: str) -> dict[str, str]:
+    """Return the variables that keep MPI on the interfaces which bear addresses; none where nobody knows."""
+    names = [name for name in dict.fromkeys(map(interface_of, addresses)) if name]
+    if not names:
         return {}
     # UCX ignores bridges unless asked; a workstation with virtual machines often has its address on
     # one.
-    bridge = os.path.isdir(f"/sys/class/net/{name}/bridge")  # noqa: PTH112
-    return {"UCX_NET_DEVICES": name, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
+    bridge = any(os.path.isdir(f"/sys/class/net/{name}/bridge") for name in names)  # noqa: PTH112
+    devices = {"UCX_NET_DEVICES": ",".join(names)}
+    return {**devices, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
+
+
+def ssh_network() -> dict[str, str]:
+    """Return the variables that keep MPI on the interface by which this process's ssh connection came."""
+    server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
+    return network(server)
+
+
+def lacking_shared_memory(ranks: int) -> str:
+    """Return why shared memory here is too small for the ranks of one run; empty where it is not."""
+    try:
+        found = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return ""
+    free, need = found.f_bavail * found.f_frsize, ranks * SHARED_BYTES_PER_RANK
+    if free >= need:
+        return ""
+    total = found.f_blocks * found.f_frsize
+    return (
+        f"{SHARED_MEMORY} has {free / 1e6:.0f} of {total / 1e6:.0f} MB free; "
+        f"{ranks} ranks of MPI need {need / 1e6:.0f} MB"
+    )
+
+
+def with_python(word: str) -> str:
+    """Return a word of a program with this host's interpreter, the one that answers, for `PYTHON`.
+
+    Examples
+    --------
+    >>> with_python("{python}") == sys.executable, with_python("--n=9")
+    (True, '--n=9')
+    """
+    return word.replace(PYTHON, sys.executable)
+
+
+def locate_programs(
+    launch: dict[str, Any], home: str, local_word: Callable[[str], str] = with_python
+) -> None:
+    """Fill this host's paths into a launch file: its directory, and the words of each program.
+
+    Parameters
+    ----------
+    home
+        The directory in which the program works; empty: the login's own.
+    local_word
+        Returns what a word of a program is on this host, unless it is a file of the template's folder.
+    """
+    directory = launch["directory"] = os.path.expanduser(home or "~")  # noqa: PTH111
+    for entry in launch["hosts"]:
+        files = set(entry.pop("programs"))
+        entry["program"] = [
+            located(word, directory) if word in files else local_word(word)
+            for word in entry["program"]
+        ]
 
 
 def interface_of(address: str) -> str:
@@ -60,6 +123,14 @@ def addresses(interfaces: str = "") -> list[str]:
     wanted = interfaces.split(",") if interfaces else []
     found = [(name, one) for name, one in _interfaces() if not wanted or name in wanted]
     return [one for _, one in sorted(found, key=lambda pair: pair[0] == "lo")]
+
+
+def ipv4_beside(address: str) -> str:
+    """Return the IPv4 address of the interface that bears an IPv6 address; empty where it has none."""
+    if ":" not in address:
+        return ""
+    name = interface_of(address)
+    return next((found for interface, found in _interfaces() if interface == name), "")
 
 
 def _interfaces() -> list[tuple[str, str]]:

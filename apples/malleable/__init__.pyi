@@ -2,6 +2,7 @@ from apples.malleable.balancers import STRATEGIES as STRATEGIES
 from apples.malleable.balancers import contiguous as contiguous
 from apples.malleable.balancers import refine as refine
 from apples.malleable.balancers.checks import check_balancer as check_balancer
+from apples.malleable.balancers.contract import LoadBalancer as LoadBalancer
 from apples.malleable.balancers.contract import Measured as Measured
 from apples.malleable.balancers.contract import Processor as Processor
 from apples.malleable.control.command import HostRows as HostRows
@@ -13,21 +14,27 @@ from apples.malleable.rehearsal import rehearse as rehearse
 from apples.malleable.runtime.blocks import Blocks as Blocks
 from apples.malleable.runtime.collectives import wait as wait
 from apples.malleable.runtime.csr import CsrMatrix as CsrMatrix
+from apples.malleable.runtime.csr import MatrixFill as MatrixFill
 from apples.malleable.runtime.declared import DeclarationError as DeclarationError
+from apples.malleable.runtime.declared import Fill as Fill
+from apples.malleable.runtime.declared import Replicated as Replicated
 from apples.malleable.runtime.declared import RowArray as RowArray
 from apples.malleable.runtime.declared import State as State
 from apples.malleable.runtime.declared import TileArray as TileArray
+from apples.malleable.runtime.declared import TileFill as TileFill
 from apples.malleable.runtime.declared import UndeclaredStateError as UndeclaredStateError
 from apples.malleable.runtime.job import MalleableJob as MalleableJob
 from apples.malleable.runtime.membership import HostChange as HostChange
 from apples.malleable.runtime.membership import Released as Released
 from apples.malleable.runtime.membership import Rollback as Rollback
+from apples.malleable.runtime.packing import Arrays as Arrays
 
-# What a program calls them: there `Job` and `Change` can mean nothing else.
+# isort: split
+
+# The names of apples 0.2, for programs that were written with it.
 Change = HostChange
 Job = MalleableJob
 
-# isort: split
 # Not public: the tests import these names from here, so that a module can move.
 from apples.malleable.actuator import MalleableActuator as MalleableActuator
 from apples.malleable.balancers.block_table import BlockTable as BlockTable
@@ -42,7 +49,6 @@ from apples.malleable.control import commits as commits
 from apples.malleable.control import job_file as job_file
 from apples.malleable.control import messages as messages
 from apples.malleable.control import requests as requests
-from apples.malleable.control import sealing as sealing
 from apples.malleable.control.change_cost import ChangeCost as ChangeCost
 from apples.malleable.control.change_cost import moves as moves
 from apples.malleable.control.change_cost import rate_of as rate_of
@@ -68,9 +74,11 @@ from apples.malleable.control.job_file import loads as loads
 from apples.malleable.control.messages import PROTOCOL as PROTOCOL
 from apples.malleable.control.messages import CommandOutcome as CommandOutcome
 from apples.malleable.control.messages import CommandRequest as CommandRequest
+from apples.malleable.control.messages import MessageError as MessageError
 from apples.malleable.control.messages import outcome_of as outcome_of
+from apples.malleable.control.messages import parse as parse
 from apples.malleable.control.messages import request_of as request_of
-from apples.malleable.control.requests import UNAUTHENTICATED_SESSIONS as UNAUTHENTICATED_SESSIONS
+from apples.malleable.control.requests import MAX_SESSIONS as MAX_SESSIONS
 from apples.malleable.control.requests import CloseSession as CloseSession
 from apples.malleable.control.requests import HostLimits as HostLimits
 from apples.malleable.control.requests import ResizeLedger as ResizeLedger
@@ -78,14 +86,6 @@ from apples.malleable.control.requests import Responder as Responder
 from apples.malleable.control.requests import ResponderEffect as ResponderEffect
 from apples.malleable.control.requests import SendToSession as SendToSession
 from apples.malleable.control.requests import WakeJob as WakeJob
-from apples.malleable.control.sealing import SECRET_BYTES as SECRET_BYTES
-from apples.malleable.control.sealing import ForgeryError as ForgeryError
-from apples.malleable.control.sealing import Opener as Opener
-from apples.malleable.control.sealing import Proof as Proof
-from apples.malleable.control.sealing import Sealer as Sealer
-from apples.malleable.control.sealing import canonical as canonical
-from apples.malleable.control.sealing import parse as parse
-from apples.malleable.control.server import LOOPBACK as LOOPBACK
 from apples.malleable.control.server import ControlServer as ControlServer
 from apples.malleable.control.server import open_control as open_control
 from apples.malleable.control.strips import RowRange as RowRange
@@ -97,16 +97,7 @@ from apples.malleable.job_start import describe_job as describe_job
 from apples.malleable.manager import hosts as process_groups
 from apples.malleable.manager.engine import ReconfigurationEngine as ReconfigurationEngine
 from apples.malleable.manager.engine import Stage as Stage
-from apples.malleable.manager.hosts import BIRTH_SECONDS as BIRTH_SECONDS
-from apples.malleable.manager.hosts import GREETING_TOO_LONG as GREETING_TOO_LONG
-from apples.malleable.manager.hosts import OUT_OF_SIGHT as OUT_OF_SIGHT
-from apples.malleable.manager.hosts import OWN_LOGIN as OWN_LOGIN
-from apples.malleable.manager.hosts import RANK_INTERPRETER as RANK_INTERPRETER
-from apples.malleable.manager.hosts import RECONNECTED as RECONNECTED
-from apples.malleable.manager.hosts import REMOTE_SUPERVISOR as REMOTE_SUPERVISOR
-from apples.malleable.manager.hosts import REPORT_INVALID as REPORT_INVALID
 from apples.malleable.manager.hosts import SUPERVISOR as SUPERVISOR
-from apples.malleable.manager.hosts import SUPERVISOR_ENDED as SUPERVISOR_ENDED
 from apples.malleable.manager.hosts import ProcessGroup as ProcessGroup
 from apples.malleable.manager.hosts import ProcessGroups as ProcessGroups
 from apples.malleable.manager.job_manager import JobManager as JobManager
@@ -115,11 +106,15 @@ from apples.malleable.migration import ranks as ranks
 from apples.malleable.migration import steps as steps
 from apples.malleable.migration.criu import working_criu as working_criu
 from apples.malleable.migration.manager import ProgramManager as ProgramManager
-from apples.malleable.node import remote_supervisor as remote_supervisor
-from apples.malleable.node import successor as successor
+from apples.malleable.node import far_host as far_host
 from apples.malleable.node import supervisor as supervisor
+from apples.malleable.node.connection import CONNECTION_ENDED as CONNECTION_ENDED
+from apples.malleable.node.connection import FIRST_REPORT_SECONDS as FIRST_REPORT_SECONDS
+from apples.malleable.node.connection import GREETING_TOO_LONG as GREETING_TOO_LONG
+from apples.malleable.node.connection import REPORT_INVALID as REPORT_INVALID
+from apples.malleable.node.connection import SupervisorConnection as SupervisorConnection
+from apples.malleable.node.connection import run_command as run_command
 from apples.malleable.node.supervisor import MPIEXEC_ENDED as MPIEXEC_ENDED
-from apples.malleable.node.supervisor import ROOM as ROOM
 from apples.malleable.rehearsal import ScriptedControl as ScriptedControl
 from apples.malleable.runtime import checkpoint as checkpoint
 from apples.malleable.runtime import collectives as collectives
@@ -128,28 +123,29 @@ from apples.malleable.runtime import job as job
 from apples.malleable.runtime import membership as membership
 from apples.malleable.runtime import memory_checkpoint as memory_checkpoint
 from apples.malleable.runtime import part_messages as part_messages
+from apples.malleable.runtime import rank_image as rank_image
 from apples.malleable.runtime.agent_task import AgentTaskError as AgentTaskError
 from apples.malleable.runtime.agent_task import read as read_agent_task
 from apples.malleable.runtime.agreement import COMMIT as COMMIT
+from apples.malleable.runtime.agreement import MAX_SKIPPED as MAX_SKIPPED
 from apples.malleable.runtime.agreement import MESSAGE as MESSAGE
-from apples.malleable.runtime.agreement import MOST_PASSED as MOST_PASSED
 from apples.malleable.runtime.agreement import PERIOD_SECONDS as PERIOD_SECONDS
 from apples.malleable.runtime.agreement import Agreement as Agreement
 from apples.malleable.runtime.channel import RankChannel as RankChannel
 from apples.malleable.runtime.collectives import total as total
 from apples.malleable.runtime.constant_parts import ConstantParts as ConstantParts
 from apples.malleable.runtime.constant_parts import locations as locations
-from apples.malleable.runtime.declared import Replicated as Replicated
 from apples.malleable.runtime.declared import redistribute as redistribute
 from apples.malleable.runtime.declared import written_constants as written_constants
 from apples.malleable.runtime.halo_messages import LINE_BYTES as LINE_BYTES
-from apples.malleable.runtime.halo_messages import MOST_RANKS as MOST_RANKS
+from apples.malleable.runtime.halo_messages import MAX_RANKS as MAX_RANKS
 from apples.malleable.runtime.halo_messages import HaloMessages as HaloMessages
 from apples.malleable.runtime.halo_messages import exchanged_bytes as exchanged_bytes
 from apples.malleable.runtime.job import CpuMask as CpuMask
 from apples.malleable.runtime.membership import Declared as Declared
-from apples.malleable.runtime.membership import encounters as encounters
+from apples.malleable.runtime.membership import pairs as pairs
 from apples.malleable.runtime.membership import rank_ids as rank_ids
+from apples.malleable.runtime.packing import Image as Image
 from apples.malleable.runtime.packing import packed as packed
 from apples.malleable.runtime.packing import unpacked as unpacked
 from apples.malleable.runtime.row_memory import MappedRows as MappedRows

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,8 +35,7 @@ from apples.malleable.control.client import (
     carried_out,
 )
 from apples.malleable.control.command import HostShare, ResizeCommand
-from apples.malleable.control.job_file import RUN_FILE, EngineName, JobFile
-from apples.malleable.control.sealing import SECRET_BYTES
+from apples.malleable.control.job_file import RUN_FILE, JobFile
 from apples.malleable.migration.ranks import (
     RANKS_FOLDER,
     NoLibrary,
@@ -52,12 +50,12 @@ NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 class MalleableExecution(RunExecution):
-    """A malleable job. `control` speaks with its job manager."""
+    """A malleable job. `control` is the client of its job manager, over one connection to the end."""
 
     def __init__(
         self, run: Run, control: ControlClient, warnings: tuple[str, ...] = (), epoch: int = 0
     ) -> None:
-        super().__init__(run, warnings)
+        super().__init__(run, warnings, on_end=control.close)
         self.control = control
         self._epoch = epoch
 
@@ -73,21 +71,23 @@ class MalleableExecution(RunExecution):
 
     @property
     def moved(self) -> bool:
-        """Whether it said so when it was last asked."""
+        """Whether its last status reported a resize."""
         return self._epoch > 0
 
     def position(self, seconds: float = SILENCE_SECONDS) -> Mapping[str, Any]:
-        """Return where the job is, as it says itself."""
-        found = self.control.status(seconds)
-        self._epoch = int(found["epoch"])
-        return found
+        """Return the status of the job."""
+        with self.drained():
+            status = self.control.status(seconds)
+        self._epoch = int(status["epoch"])
+        return status
 
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
     ) -> Resized:
         """Move the job to the hosts and rows of a schedule; returns when it is there."""
         command = resize_command(schedule, self.position(), ordered, bandwidth)
-        done = carried_out(self.control.resize(command, RESIZE_SECONDS))
+        with self.drained():
+            done = carried_out(self.control.resize(command, RESIZE_SECONDS))
         return Resized(done.epoch, done.seconds, done.phases)
 
 
@@ -127,22 +127,20 @@ class MalleableActuator(Actuator):
     output, save, talk, startup_seconds, silence_seconds
         As for `LocalActuator`.
     folder
-        Where the job's secret is and where its port is announced; made for the run when None.
+        Where the job's control socket is; the run's own directory when None.
     job
         Name of the job.
     commits, commit_seconds
         Directory of committed states, and how often; None: none on disk, and as often as costs little.
     warm
         Hosts on which a parked group may wait for a growth.
-    engine
-        ``merge``, ``restart``, or ``auto``.
     attempt, epoch
         How often the job was started, this time included, and the last epoch before: from the second time on it
         begins with its last commit.
     scheduled
         Whether a scheduler says where it is, on hosts that it need not know yet.
     topologyd
-        Host of this machine -> the socket of the topology daemon that has given the job CPUs there: its ranks are
+        Host -> the socket of the topology daemon that has given the job CPUs there: its ranks are
         started among them, and follow every change of them.
     through
         The actuator of the launcher that reaches the hosts; one of this machine when None. It is asked what
@@ -151,8 +149,7 @@ class MalleableActuator(Actuator):
     Raises
     ------
     UsageError
-        The restart engine on other machines: it starts all ranks at once, by one launcher. Or the launcher
-        cannot move a job.
+        The launcher cannot move a job.
     """
 
     movable = True
@@ -171,7 +168,6 @@ class MalleableActuator(Actuator):
         commits: Path | None = None,
         commit_seconds: float | None = None,
         warm: Collection[str] = (),
-        engine: EngineName = "auto",
         attempt: int = 1,
         epoch: int = 0,
         scheduled: bool = False,
@@ -179,19 +175,12 @@ class MalleableActuator(Actuator):
         through: Actuator | None = None,
     ) -> None:
         through = through or LocalActuator()
-        if through.reaches_other_machines and engine == "restart":
-            raise UsageError(
-                f"engine restart: over {through.name} every host has a launcher of its own; use merge",
-                code="option-conflict",
-                options=["--engine", "--actuator"],
-                value=through.name,
-            )
         through.check_movable()
         self.output, self.save, self.talk = output, save, talk
         self.startup_seconds, self.silence_seconds = startup_seconds, silence_seconds
         self.folder, self.job = folder, job
         self.commits, self.commit_seconds = commits, commit_seconds
-        self.warm, self.engine, self.through = warm, engine, through
+        self.warm, self.through = warm, through
         self.attempt, self.epoch, self.scheduled = attempt, epoch, scheduled
         self.topologyd = topologyd
 
@@ -205,7 +194,7 @@ class MalleableActuator(Actuator):
         if self.reaches_other_machines:
             raise UsageError(
                 f"--count-messages: not with --actuator {self.through.name} for a program that can be moved: its "
-                "declared arrays say themselves what they send (docs/how-to/count-messages.md)",
+                "declared arrays contain the message sizes (apples help count-messages)",
                 code="option-conflict",
                 options=["--count-messages", "--actuator"],
                 value=self.through.name,
@@ -230,9 +219,9 @@ class MalleableActuator(Actuator):
         return self.through.look(replace(survey, malleable=True))
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return the command that starts the job manager, with a secret of its own; quotas are left out."""
+        """Return the command that starts the job manager; quotas are left out."""
         job = self._job("dry-run", self._host_specs(plan), plan)
-        return job_manager.command(job, b"\0" * SECRET_BYTES, self.folder)
+        return job_manager.command(job, self.folder)
 
     def actuate(self, plan: LaunchPlan) -> MalleableExecution:
         """Start the job; returns once every rank is ready."""
@@ -243,8 +232,7 @@ class MalleableActuator(Actuator):
         for line in quotas.warnings:
             self.talk(f"warning: {line}")
         places = [replace(one, cgroup=quotas.joined(one.host)) for one in self._host_specs(plan)]
-        secret = self._secret()
-        order = job_manager.command(self._job(name, places, plan), secret, self.folder)
+        order = job_manager.command(self._job(name, places, plan), self.folder)
 
         def start() -> Run:
             run = Run(
@@ -264,22 +252,15 @@ class MalleableActuator(Actuator):
             return run
 
         run = started(start, self.talk)
-        announce = (self.folder or run.directory) / job_manager.ANNOUNCE_FILE
+        control = (self.folder or run.directory) / job_manager.CONTROL_SOCKET
         epoch = self.epoch + (self.attempt > 1)  # to go on from a commit takes one
-        return MalleableExecution(
-            run, ControlClient(name, secret, announce), quotas.warnings, epoch
-        )
+        return MalleableExecution(run, ControlClient(name, control), quotas.warnings, epoch)
 
     def _note(self, directory: Path) -> None:
         """Note in the job's folder where the run's is; a full disk costs that note, not the job."""
         if self.folder is not None:
             with suppress(OSError):
                 (self.folder / RUN_FILE).write_text(str(directory), "utf-8")
-
-    def _secret(self) -> bytes:
-        if self.folder is None:
-            return secrets.token_bytes(SECRET_BYTES)
-        return bytes.fromhex((self.folder / job_manager.SECRET_FILE).read_text("ascii"))
 
     def _host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return where the job may ever be."""
@@ -292,9 +273,14 @@ class MalleableActuator(Actuator):
         if daemon is None:
             return one
         named = {SOCKET_VARIABLE: daemon, JOB_VARIABLE: self.job}
+        # Elsewhere the node's supervisor replaces the words in braces.
+        far = bool(one.reach)
+        python, file = (
+            ("{python}", f"{{{starter.__name__}}}") if far else (sys.executable, starter.__file__)
+        )
         return replace(
             one,
-            enter=(sys.executable, "-I", "-S", starter.__file__, daemon, self.job),
+            enter=(python, "-I", "-S", file, daemon, self.job),
             environment={**one.environment, **named},
         )
 
@@ -312,7 +298,6 @@ class MalleableActuator(Actuator):
             maximum=max(min(most or there, there), len(members)),
             commits=self.commits,
             commit_seconds=self.commit_seconds,
-            engine=self.engine,
             attempt=self.attempt,
             epoch=self.epoch,
             scheduled=self.scheduled,
@@ -324,10 +309,10 @@ QUIET_SECONDS = 5.0
 
 
 class ProgramExecution(RunExecution):
-    """An unmodified program. `control` speaks with its job manager."""
+    """An unmodified program. `control` is the client of its job manager, over one connection to the end."""
 
     def __init__(self, run: Run, control: ControlClient) -> None:
-        super().__init__(run)
+        super().__init__(run, on_end=control.close)
         self.control = control
 
     @property
@@ -347,7 +332,6 @@ def start_program(
     folder: Path,
     shared: Path,
     job: str,
-    secret: bytes,
     *,
     signal: str = "USR1",
     signal_seconds: float = 1.0,
@@ -361,7 +345,7 @@ def start_program(
     first
         The host of each rank.
     folder
-        Where its port is announced and its secret is.
+        Where its control socket is.
     shared
         A folder that every host it may move to sees under the same path: for its output and checkpoints.
     signal, signal_seconds
@@ -386,7 +370,7 @@ def start_program(
     made = job_manager.describe_job(
         job, places, members, task, minimum=many, maximum=many, commits=shared
     )
-    order = job_manager.command(made, secret, folder, job_manager.PROGRAM_MANAGER)
+    order = job_manager.command(made, folder, job_manager.PROGRAM_MANAGER)
     names = [host.name for host in hosts]
     run = Run(
         replace(order, environment={}),
@@ -399,7 +383,7 @@ def start_program(
         others=names,
     )
     run.until_ready()
-    return ProgramExecution(run, ControlClient(job, secret, folder / job_manager.ANNOUNCE_FILE))
+    return ProgramExecution(run, ControlClient(job, folder / job_manager.CONTROL_SOCKET))
 
 
 def _prepare_ranks(shared: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,43 +17,28 @@ from apples.launch import hydra
 from apples.launch.host_spec import HostSpec
 from apples.launch.hydra import LaunchCommand
 from apples.malleable.control.command import HostShare
-from apples.malleable.control.job_file import EngineName, JobFile
+from apples.malleable.control.job_file import JobFile
 
 JOB_FILE = "job.json"
-SECRET_FILE = "secret"  # noqa: S105 - the name of a file
-ANNOUNCE_FILE = "control.json"
+CONTROL_SOCKET = "control"
 MANAGER = "apples.malleable.manager.job_manager"
 PROGRAM_MANAGER = "apples.malleable.migration.manager"
 
 
-def command(
-    job: JobFile, secret: bytes, folder: Path | None, manager: str = MANAGER
-) -> LaunchCommand:
+def command(job: JobFile, folder: Path | None, manager: str = MANAGER) -> LaunchCommand:
     """Return the command that starts a job's manager.
 
     Parameters
     ----------
     folder
-        Where the secret is and where the port is announced; the run's own directory, which is gone with
-        the run, when None.
+        Where the control socket is; the run's own directory, which is gone with the run, when None.
     """
-    where = {"secret": SECRET_FILE, "announce": ANNOUNCE_FILE}
-    files: dict[str, str] = {}
-    if folder is None:
-        files[SECRET_FILE] = secret.hex()
-    else:
-        where = {name: str(folder / file) for name, file in where.items()}
-    files[JOB_FILE] = with_control(job, where).dumps()
+    control = CONTROL_SOCKET if folder is None else str(folder / CONTROL_SOCKET)
+    files = {JOB_FILE: replace(job, control=control).dumps()}
     argv = (sys.executable, "-m", manager, JOB_FILE)
     alone = not any(spec.reach for spec in job.hosts)
     environment = {**(hydra.LOOPBACK if alone else {}), **hydra.ONE_THREAD}
     return LaunchCommand(argv, environment, files, forks=True)
-
-
-def with_control(job: JobFile, control: Mapping[str, Any]) -> JobFile:
-    """Return the job with what its control server is to know."""
-    raw = {name: getattr(job, name) for name in JobFile.__dataclass_fields__}
-    return JobFile(**{**raw, "control": dict(control)})
 
 
 def describe_job(
@@ -65,7 +51,6 @@ def describe_job(
     maximum: int = 0,
     commits: Path | None = None,
     commit_seconds: float | None = None,
-    engine: EngineName = "auto",
     attempt: int = 1,
     epoch: int = 0,
     scheduled: bool = False,
@@ -91,7 +76,6 @@ def describe_job(
         maximum,
         "" if commits is None else str(commits),
         commit_seconds,
-        engine,
         attempt=attempt,
         epoch=epoch,
         scheduled=scheduled,

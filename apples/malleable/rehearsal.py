@@ -30,7 +30,7 @@ from apples.malleable.control.command import (
     ResizeCommand,
     ResizeDone,
 )
-from apples.malleable.control.job_file import EngineName, JobFile, loads
+from apples.malleable.control.job_file import JobFile, loads
 from apples.malleable.job_start import describe_job
 from apples.malleable.manager.job_manager import JobManager
 
@@ -81,13 +81,6 @@ class ScriptedControl(CommandSource):
     def notify(self, notice: JobNotice) -> None:
         """Keep it."""
         self.notices.append(notice)
-
-    def deadline(self) -> float | None:
-        """Return none."""
-        return None
-
-    def tick(self) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -154,7 +147,6 @@ def rehearse(
     warm: Sequence[str] = (),
     commits: Path | None = None,
     commit_seconds: float | None = 0.0,
-    engine: EngineName = "auto",
     minimum: int = 1,
     pause: float = 0.0,
     environment: Mapping[str, str] | None = None,
@@ -181,7 +173,7 @@ def rehearse(
     ]
     made = describe_job(
         name, places, first, task or {}, minimum=minimum,
-        commits=commits, commit_seconds=commit_seconds, engine=engine,
+        commits=commits, commit_seconds=commit_seconds,
     )  # fmt: skip
     job = _with(made, environment or {})
     folder = tempfile.mkdtemp(prefix="apples-")
@@ -190,7 +182,7 @@ def rehearse(
     handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
     try:
         control = WatchedControl(maps, name, list(slots), pause)
-        manager = JobManager(job, control, Path(folder))
+        manager = JobManager(job, control, Path(folder), output=handle, events=False)
         output = _listen(manager, handle)
         watch(manager)
         ended = manager.run()

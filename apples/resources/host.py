@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 from pydantic.dataclasses import dataclass
 from pydantic_core import PydanticCustomError
 
@@ -23,6 +24,27 @@ PROGRAM_PATTERN = r"^([^\x00-\x1f\x7f'\"`$\\!-][^\x00-\x1f\x7f'\"`$\\!]*)?$"
 ALLOCATION_PATTERN = r"^[0-9]{0,18}$"
 
 
+def _below_home(path: object) -> object:
+    """Return ``$HOME/..`` as ``~/..``, the form in which a path below the login's home is kept."""
+    return re.sub(r"^\$(HOME|\{HOME\})/", "~/", path) if isinstance(path, str) else path
+
+
+def _unit(unit: str) -> Any:
+    """Return the annotation that puts a unit into the schema of a field."""
+    return Field(json_schema_extra={"unit": unit})
+
+
+def _socket_path(value: object) -> object:
+    """Reject an address of a network: a daemon listens on its own host only."""
+    if isinstance(value, str) and value and not value.startswith("/"):
+        raise PydanticCustomError(
+            "value_error",
+            "must be the path of a socket on the host (is {address}); a daemon of another host is asked over ssh",
+            {"address": repr(value[:60])},
+        )
+    return value
+
+
 def _each_once(cpus: tuple[int, ...]) -> tuple[int, ...]:
     """Refuse a CPU that is named twice: it would count as two."""
     if len(set(cpus)) < len(cpus):
@@ -35,9 +57,13 @@ Address = Annotated[str, Field(pattern=ADDRESS_PATTERN, max_length=253)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
 LEAST, MOST = 1e-15, 1e15
 """Positive numbers of a host list lie between: whatever is computed from them stays finite."""
-Socket = Annotated[str, Field(pattern=SOCKET_PATTERN, max_length=4096)]
+Socket = Annotated[
+    str, BeforeValidator(_socket_path), Field(pattern=SOCKET_PATTERN, max_length=4096)
+]
 User = Annotated[str, Field(pattern=USER_PATTERN, max_length=253)]
-Program = Annotated[str, Field(pattern=PROGRAM_PATTERN, max_length=4096)]
+Program = Annotated[
+    str, BeforeValidator(_below_home), Field(pattern=PROGRAM_PATTERN, max_length=4096)
+]
 PositiveNumber = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=MOST, allow_inf_nan=False)]
 AtLeastZero = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(gt=0, ge=LEAST, le=1, allow_inf_nan=False)]
@@ -94,24 +120,128 @@ class Host:
     2147483648
     """
 
-    name: Name
-    address: Address | None = None
-    site: Name = "local"
-    slots: Annotated[int, Strict(), Field(ge=1, le=4096)] = 1
-    cpus: Cpus = ()
-    seconds_per_point: PositiveNumber | None = None
-    cpu: Share = 1.0
-    free_memory: Memory | None = None
-    platform: Text = ""
-    cost_per_second: AtLeastZero = 0.0
-    start_seconds: AtLeastZero | None = None
-    queue_seconds: AtLeastZero | None = None
-    owner_first: Annotated[bool, Strict()] = False
-    topologyd: Socket = ""
-    user: User = ""
-    python: Program = ""
-    directory: Text = ""
-    allocation: Annotated[str, Field(pattern=ALLOCATION_PATTERN)] = ""
+    name: Annotated[
+        Name, Field(description="Name of the host in plans and reports.", examples=["ada"])
+    ]
+    address: Annotated[
+        Address | None,
+        Field(
+            description="Network address, or a name that ssh knows; the name if not given.",
+            examples=["10.0.0.1"],
+        ),
+    ] = None
+    site: Annotated[
+        Name, Field(description="Site whose network the host is on.", examples=["lab"])
+    ] = "local"
+    slots: Annotated[
+        int,
+        Strict(),
+        Field(ge=1, le=4096, description="Ranks that share its strip equally.", examples=[4]),
+        _unit("ranks"),
+    ] = 1
+    cpus: Annotated[
+        Cpus,
+        Field(
+            description="CPUs of this machine that the host stands for; empty: any.",
+            examples=[[0, 1]],
+        ),
+    ] = ()
+    seconds_per_point: Annotated[
+        PositiveNumber | None,
+        Field(
+            description="Dedicated processor seconds of one slot for one grid point.",
+            examples=[4e-9],
+        ),
+        _unit("s"),
+    ] = None
+    cpu: Annotated[
+        Share,
+        Field(
+            description="Share of a CPU that one process of a job gets, where no forecast exists.",
+            examples=[0.5],
+        ),
+        _unit("share, 0 to 1"),
+    ] = 1.0
+    free_memory: Annotated[
+        Memory | None,
+        Field(
+            description="Memory that is free for the application; unlimited if not given.",
+            examples=["2 GiB"],
+        ),
+        _unit("bytes"),
+    ] = None
+    platform: Annotated[
+        Text,
+        Field(
+            description="Platform, compared with the platforms of an implementation.",
+            examples=["x86_64"],
+        ),
+    ] = ""
+    cost_per_second: Annotated[
+        AtLeastZero,
+        Field(description="Cost of one second of the whole host.", examples=[0.01]),
+        _unit("currency per s"),
+    ] = 0.0
+    start_seconds: Annotated[
+        AtLeastZero | None,
+        Field(
+            description="Time from a launch until the program is ready; taken from earlier runs if not given.",
+            examples=[2.5],
+        ),
+        _unit("s"),
+    ] = None
+    queue_seconds: Annotated[
+        AtLeastZero | None,
+        Field(
+            description="Expected wait in a batch queue; a time-shared host has none.",
+            examples=[600],
+        ),
+        _unit("s"),
+    ] = None
+    owner_first: Annotated[
+        bool,
+        Strict(),
+        Field(
+            description="Whether a scheduler that migrates jobs leaves the host once others want its processors."
+        ),
+    ] = False
+    topologyd: Annotated[
+        Socket,
+        Field(
+            description="Socket of the topology daemon that assigns its CPUs; empty: no daemon.",
+            examples=["/run/topologyd.sock"],
+        ),
+    ] = ""
+    user: Annotated[
+        User,
+        Field(
+            description="Login on the host; empty: as the ssh configuration defines it.",
+            examples=["alice"],
+        ),
+    ] = ""
+    python: Annotated[
+        Program,
+        Field(
+            description="Path of its Python interpreter, where ~/ is the login's home there; empty: the same path "
+            "as here.",
+            examples=["/usr/bin/python3", "~/env/bin/python"],
+        ),
+    ] = ""
+    directory: Annotated[
+        Text,
+        Field(
+            description="Working directory on the host; empty: the home directory.",
+            examples=["~/runs"],
+        ),
+    ] = ""
+    allocation: Annotated[
+        str,
+        Field(
+            pattern=ALLOCATION_PATTERN,
+            description="Number of the Slurm job by whose steps the host is reached; empty: by ssh.",
+            examples=["4711"],
+        ),
+    ] = ""
 
     def __repr__(self) -> str:
         """Return the name, and the fields that are not as by default."""

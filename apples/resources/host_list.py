@@ -19,18 +19,37 @@ Latency = Annotated[float, Strict(), Field(ge=0, le=MOST, allow_inf_nan=False)]
 
 
 class DefaultLink(hat.StrictTable):
-    """``[default_link]``: what holds between two hosts nobody wrote a link for."""
+    """``[default_link]``: the link of each pair of hosts without an entry."""
 
-    latency: Latency
-    bandwidth: PositiveNumber
+    latency: Latency = Field(
+        description="Time of an empty message, one way.",
+        examples=[1e-4],
+        json_schema_extra={"unit": "s"},
+    )
+    bandwidth: PositiveNumber = Field(
+        description="Bytes that the link carries in a second, one way.",
+        examples=[1e8],
+        json_schema_extra={"unit": "bytes per s"},
+    )
 
 
 class LinkEntry(DefaultLink):
     """``[[link]]``: both directions ``between`` two hosts or sites, or one, ``from`` to ``to``."""
 
-    between: Annotated[tuple[Name, Name] | None, Field()] = None
-    source: Annotated[Name | None, Field(alias="from")] = None
-    target: Annotated[Name | None, Field(alias="to")] = None
+    between: tuple[Name, Name] | None = Field(
+        None,
+        description="Two hosts or sites; the link holds in both directions.",
+        examples=[["lab", "attic"]],
+    )
+    source: Name | None = Field(
+        None,
+        alias="from",
+        description="Host or site that sends, for a link of one direction.",
+        examples=["lab"],
+    )
+    target: Name | None = Field(
+        None, alias="to", description="Host or site that receives.", examples=["attic"]
+    )
 
     def pairs(self) -> Sequence[tuple[str, str]]:
         """Return the directed pairs of names the entry speaks of; none when it is incomplete."""
@@ -54,13 +73,22 @@ class LinkEntry(DefaultLink):
 class HostListDocument(hat.StrictTable):
     """A host list file as written."""
 
-    host: Annotated[list[Host], Field(min_length=1)]
-    link: list[LinkEntry] = Field([])
-    default_link: DefaultLink | None = None
-    ssh_config: Text = ""
+    host: list[Host] = Field(min_length=1, description="Hosts that a plan can use.")
+    link: list[LinkEntry] = Field(
+        [],
+        description="Links between hosts or sites. A site with itself is the network inside it.",
+    )
+    default_link: DefaultLink | None = Field(
+        None, description="Link of each pair that no entry covers."
+    )
+    ssh_config: Text = Field(
+        "",
+        description="ssh configuration, relative to this file; empty: your own.",
+        examples=["ssh_config"],
+    )
 
     @model_validator(mode="after")
-    def _names_are_somebodys(self) -> HostListDocument:
+    def _check_names(self) -> HostListDocument:
         hat.refuse([*self._repeated_names(), *self._unknown_ends(), *self._repeated_pairs()])
         return self
 

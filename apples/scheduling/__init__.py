@@ -4,8 +4,9 @@ Read in this order: `jobs` (jobs, and what may be decided about them), `policy` 
 contract), `policies` (one file each), `profile` (free nodes over time), `mates` (SD-Policy's search for
 nodes and mates), `usage` (the decayed use of each user), `reservations` (advance reservations), `decider` and
 `payback` (which job leaves which node), `ledger` (accepts a decision or gives the reason why not), `driver`
-(runs policy and ledger on any clock, simulated or real), `loading` (the policy of a name and its options) and
-`guard` (a user's policy in a process of its own). A policy proposes, the ledger disposes, a back end carries out.
+(runs policy and ledger on any clock, simulated or real), `passes` (one pass of a policy, or its failure),
+`loading` (the policy of a name and its options) and `guard` (a user's policy in a child process of a live
+scheduler). A policy proposes, the ledger disposes, a back end carries out.
 """
 
 from apples import lazy

@@ -10,7 +10,6 @@ from apples.scheduling.jobs import Resize as Resize
 from apples.scheduling.jobs import Start as Start
 from apples.scheduling.jobs import Wait as Wait
 from apples.scheduling.jobs import Wake as Wake
-from apples.scheduling.loops.compiled import ENGINE as ENGINE
 from apples.scheduling.policies import POLICIES as POLICIES
 from apples.scheduling.policies import Easy as Easy
 from apples.scheduling.policies import Equipartition as Equipartition
@@ -27,7 +26,6 @@ from apples.scheduling.decider import available_cpu as available_cpu
 from apples.scheduling.decider import check_for_migration as check_for_migration
 from apples.scheduling.driver import Driver as Driver
 from apples.scheduling.driver import SchedulerBackend as SchedulerBackend
-from apples.scheduling.guard import LOOK_SECONDS as LOOK_SECONDS
 from apples.scheduling.guard import GuardedPolicy as GuardedPolicy
 from apples.scheduling.instants import LATEST as LATEST
 from apples.scheduling.instants import instant as instant
@@ -41,6 +39,7 @@ from apples.scheduling.mates import find_mates as find_mates
 from apples.scheduling.mates import is_contiguous as is_contiguous
 from apples.scheduling.mates import parse_node_ids as parse_node_ids
 from apples.scheduling.mates import pick_free as pick_free
+from apples.scheduling.passes import PolicyFailure as PolicyFailure
 from apples.scheduling.payback import MigrationRule as MigrationRule
 from apples.scheduling.payback import SharedHost as SharedHost
 from apples.scheduling.payback import SharedHosts as SharedHosts
@@ -58,13 +57,9 @@ from apples.scheduling.policy import NodeLoad as NodeLoad
 from apples.scheduling.policy import NodeOccupancy as NodeOccupancy
 from apples.scheduling.policy import ReadOnly as ReadOnly
 from apples.scheduling.policy import RunningJob as RunningJob
-from apples.scheduling.policy_process import HEADER as HEADER
 from apples.scheduling.profile import Profile as Profile
-from apples.scheduling.proposals import Change as Change
 from apples.scheduling.reservations import Margin as Margin
 from apples.scheduling.reservations import nodes_left as nodes_left
-from apples.scheduling.snapshot import StateReceiver as StateReceiver
-from apples.scheduling.snapshot import StateSender as StateSender
 from apples.scheduling.snapshot import from_json as from_json
 from apples.scheduling.snapshot import to_json as to_json
 from apples.scheduling.usage import UserUsage as UserUsage

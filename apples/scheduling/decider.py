@@ -1,4 +1,4 @@
-"""Dynamite's migration decider: which task leaves which node for which other, by two heaps and a threshold.
+"""Dynamite's migration decider: which task leaves which node for which other, by two rooms and a threshold.
 
 Pure: what was measured goes in, all moves of one global step come out, each with its reason. The rule is the
 paper's; `apples.scheduling.payback` has the one that also asks what a move costs.
@@ -113,8 +113,9 @@ def check_for_migration(
     """Return the moves of one global step: the paper's `CheckForMigration`, its recursion as a loop.
 
     While L_1 > T and C_1 > 1 - T, with L = 1 - C, a task of the first node of the load room goes to the first of
-    the capacity room, to one of the same site if there is one with room; both leave their heaps, since what they
-    have then is known only when it is measured again ("default values"). A node without tasks of ours gives none:
+    the capacity room, to one of the same site if there is one with room; both leave their rooms, since what they
+    have then is known only when it is measured again ("default values"). If no task of the first is fit, the node
+    with capacity stays for the next. A node without tasks of ours gives none:
     no move would lower its load.
 
     Parameters
@@ -160,28 +161,19 @@ def check_for_migration(
         if node.takes and capacity[i] > 1 - threshold
     ]
     heapq.heapify(load_room)
-    heapq.heapify(capacity_room)
     moves: list[TaskMove] = []
     while load_room and capacity_room and -load_room[0][0] > threshold:
         giver = heapq.heappop(load_room)[1]
-        taker = _taker(nodes, capacity_room, nodes[giver].site)
+        near = [entry for entry in capacity_room if nodes[entry[1]].site == nodes[giver].site]
+        most_free = min(near or capacity_room)
+        taker = most_free[1]
         task = choose(giver, taker) if choose else nodes[giver].tasks[0]
         if task is None:
             continue
+        capacity_room.remove(most_free)
         reason = (
             f"load {1 - capacity[giver]:.2f} of {nodes[giver].host} is above {threshold:.2f}, "
             f"capacity {capacity[taker]:.2f} of {nodes[taker].host} above {1 - threshold:.2f}"
         )
         moves.append(TaskMove(task, giver, taker, reason))
     return moves
-
-
-def _taker(nodes: Sequence[NodeCapacity], room: list[tuple[float, int]], site: str) -> int:
-    """Take the node with the most capacity off the heap, of those of a site first, and return it."""
-    near = [entry for entry in room if nodes[entry[1]].site == site]
-    if not near:
-        return heapq.heappop(room)[1]
-    first = min(near)
-    room.remove(first)
-    heapq.heapify(room)
-    return first[1]

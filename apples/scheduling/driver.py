@@ -7,22 +7,14 @@ accepted. A policy proposes, the ledger disposes, and every refusal is kept with
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
-from math import inf
-from pathlib import Path
 
-from apples.errors import ApplesError, UsageError
-from apples.scheduling.guard import (
-    GuardedPolicy,
-    PolicyFailedError,
-    PolicyFailure,
-    guard_of,
-)
+from apples.errors import UsageError
+from apples.scheduling.guard import GuardedPolicy
 from apples.scheduling.jobs import (
     Decision,
+    Hold,
     Job,
     Migrate,
     Reject,
@@ -33,20 +25,29 @@ from apples.scheduling.jobs import (
     Wake,
 )
 from apples.scheduling.ledger import Accepted, ClusterLedger, Refused
+from apples.scheduling.passes import (
+    PolicyFailedError,
+    PolicyFailure,
+    PolicyPendingError,
+    decisions_of,
+    failed,
+    line_of,
+    name_of,
+    policy_at,
+    problem_of,
+)
 from apples.scheduling.policies.rigid import FirstComeFirstServed
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
-from apples.scheduling.proposals import Change, Proposal
 
 FALLBACK = FirstComeFirstServed()
-"""Decides a pass that a guarded policy failed in."""
+"""Decides a pass in which a user's policy failed, or does not answer."""
 
 
 class SchedulerBackend(ABC):
     """Carries out what the ledger accepted: the effects of a driver.
 
-    The ledger shows a decision's result before the back end hears of it. A running job with a `proposal`
-    number has to answer it: the back end tells the driver by `Driver.confirm` or `Driver.refuse`, later and
-    as often as the answer comes. The simulator's `EventEngine` is one; its time is virtual.
+    The ledger shows a decision's result before the back end hears of it. Where resizes take time, the back end
+    calls `Driver.finish_resize` when one is made. The simulator's `EventEngine` is one; its time is virtual.
     """
 
     @abstractmethod
@@ -71,7 +72,14 @@ class SchedulerBackend(ABC):
 
     @abstractmethod
     def wake_at(self, time: float) -> None:
-        """See that there is a pass at a time: a job was promised its nodes, or the policy asked for it."""
+        """See that there is a pass at a time: the policy asked for it."""
+
+    def promise_start(self, job: int, time: float) -> None:  # noqa: ARG002 - the ledger has the promise
+        """See that there is a pass when a job was promised its nodes."""
+        self.wake_at(time)
+
+    def hold_job(self, job: int, reason: str) -> None:  # noqa: B027 - the ledger has the job
+        """Deal with a waiting job that a policy took out of the queue."""
 
     @abstractmethod
     def reject_job(self, job: int, reason: str) -> None:
@@ -79,7 +87,7 @@ class SchedulerBackend(ABC):
 
     @abstractmethod
     def policy_failed(self, failure: PolicyFailure) -> None:
-        """Deal with a guarded policy that failed in this pass; first-come-first-served decides instead."""
+        """Deal with a user's policy that failed in this pass; first-come-first-served decides instead."""
 
     @abstractmethod
     def refuse(self, refused: Refused) -> None:
@@ -100,8 +108,16 @@ class Driver:
     backend
         Carries out the decisions.
     settle_seconds
-        How long a pass waits for answers that are under way; after that it is made, with the jobs that
-        are slow shown as rigid ones.
+        How long a pass waits for resizes that are under way; after that it is made, with these jobs shown as
+        rigid ones.
+    fallback
+        Whether first-come-first-served decides a pass in which the policy fails; else the failure is an
+        error. A guarded policy always has this fallback.
+
+    Attributes
+    ----------
+    seen
+        Whether the policy has decided about the events before the last pass.
     """
 
     def __init__(
@@ -111,10 +127,13 @@ class Driver:
         clock: Callable[[], float],
         backend: SchedulerBackend,
         settle_seconds: float = 10.0,
+        fallback: bool = False,
     ) -> None:
         self.policy = policy
         self.ledger = ledger
-        self._guard = guard_of(policy)
+        self._guard = policy if isinstance(policy, GuardedPolicy) else None
+        self._fallback = fallback or self._guard is not None
+        self.seen = True
         self._clock = clock
         self._backend = backend
         self._settle_seconds = settle_seconds
@@ -130,133 +149,120 @@ class Driver:
         ledger.time = self._clock()
         for number in ledger.end(job):
             self._backend.update_share(ledger.running[number])
-        if ledger.proposals.open or ledger.undone:
-            self._send()
 
-    def confirm(self, proposal: int) -> bool:
-        """Take a job's answer that a proposal is carried out; return whether it is the first and awaited.
-
-        What waited for it is sent.
-        """
+    def finish_resize(self, job: int) -> None:
+        """Enter that a running job is where its resize was to have it."""
         self.ledger.time = self._clock()
-        news = self.ledger.confirm(proposal)
-        self._send()
-        return news
-
-    def refuse(self, proposal: int) -> bool:
-        """Take a job's answer that nothing of a proposal was done; return as `confirm`.
-
-        What waited for it is taken back: jobs that were to start wait again.
-        """
-        self.ledger.time = self._clock()
-        news = self.ledger.refuse(proposal)
-        self._send()
-        return news
-
-    def _send(self) -> None:
-        """Have the back end tell jobs what they have waited for long enough."""
-        ledger, backend = self.ledger, self._backend
-        while ledger.undone:
-            backend.update_share(ledger.running[ledger.undone.pop()])
-        for one in ledger.ready():
-            self._tell(one)
-            if one.deadline < inf:
-                backend.wake_at(one.deadline)
-
-    def _tell(self, one: Proposal) -> None:
-        ledger, backend = self.ledger, self._backend
-        running = ledger.running[one.job]
-        if one.change is Change.START:
-            if not ledger.is_acknowledged(Change.SHARE):
-                for mate in running.mates:
-                    backend.update_share(ledger.running[mate])
-            backend.start_job(running)
-        elif one.change is Change.MIGRATE:
-            backend.migrate_job(running)
-        elif one.change is Change.SHARE:
-            backend.update_share(running)
-        elif one.before is not None:
-            backend.resize_job(running, one.before.nodes)
+        self.ledger.finish_resize(job)
 
     def withdraw(self, job: int) -> None:
         """Take a waiting job out of the queue: it was cancelled."""
         self.ledger.time = self._clock()
         self.ledger.withdraw(job)
 
-    def release(self, job: int) -> None:
-        """Let a job wait again that a policy held back."""
-        self.ledger.time = self._clock()
-        self.ledger.release(job)
-
     def run_pass(self) -> list[Refused]:
         """Ask the policy once and carry out its decisions in their order; return those refused.
 
-        While proposals are under way there is no pass, for `settle_seconds` at most, so that the policy
-        sees what is true. A guarded policy (`guard`) that fails, or one of whose decisions the ledger would
-        refuse, costs itself the pass: first-come-first-served decides instead.
+        While resizes are under way there is no pass, for `settle_seconds` at most, so that the policy
+        sees what is true. If a policy with a fallback fails, or the ledger refuses one of its decisions,
+        first-come-first-served decides the rest of the pass. A guarded policy decides in a later pass:
+        there is nothing to carry out until it has answered. Past its time limit first-come-first-served
+        decides until then.
 
         Raises
         ------
-        UsageError
-            A policy without a guard failed or has no end of decisions. What it decided before is not
-            carried out.
+        PolicyFailedError
+            A policy without a fallback failed. Of its decisions none is carried out.
         """
         # One after the other: passes that overlap with changes under way gained nothing, and each
         # would need cases in every policy.
-        if self.ledger.proposals.open and not self._settled():
+        if self.ledger.resizing and not self._may_decide():
             return []
         state = self.ledger.snapshot(self._clock())
         try:
             decisions = decisions_of(self.policy, state)
-            if self._guard is not None:
-                self._check_whole(self._guard, decisions, state)
+        except PolicyPendingError as pending:
+            self.seen = False
+            if pending.left > 0.0:
+                self._backend.wake_at(state.time + pending.left)
+                return []
+            return self._carry_out_all(FALLBACK.decide(state), seen=False)
         except PolicyFailedError as error:
+            if not self._fallback:
+                raise
             return self._fall_back(error.failure, state)
+        if self._fallback:
+            return self._carry_out_checked(decisions, state)
         return self._carry_out_all(decisions)
 
-    def _settled(self) -> bool:
-        """Return whether a pass may be made: nothing is under way, or has been for long enough."""
-        ledger, now = self.ledger, self._clock()
-        ledger.expire(now)
-        self._send()
-        until = ledger.proposals.under_way_since + self._settle_seconds
-        if now < until < inf:
+    def _may_decide(self) -> bool:
+        """Return whether a pass may be made while resizes are under way: they have been for long enough."""
+        until = (
+            min(change.since for change in self.ledger.resizing.values()) + self._settle_seconds
+        )
+        if self._clock() < until:
             self._backend.wake_at(until)
             return False
         return True
 
     def pass_instead(self, reason: str) -> list[Refused]:
-        """Let first-come-first-served decide where a guarded policy lets jobs wait for ever."""
+        """Let first-come-first-served decide where a policy with a fallback lets jobs wait for ever."""
         state = self.ledger.snapshot(self._clock())
-        guard = self._guard
-        if guard is None:
+        if not self._fallback:
             raise UsageError(
                 f"{policy_at(self.policy, state.time)}: {reason}",
                 code="job-never-started", policy=name_of(self.policy), time=state.time,
             )  # fmt: skip
-        return self._fall_back(guard.failed("idle", state.time, reason), state)
+        failure = failed(self.policy, "idle", state.time, line_of(self.policy), reason).failure
+        return self._fall_back(failure, state)
 
     def _fall_back(self, failure: PolicyFailure, state: ClusterState) -> list[Refused]:
+        if self._guard is not None:
+            self._guard.note_failure()
         self._backend.policy_failed(failure)
         return self._carry_out_all(FALLBACK.decide(state))
 
-    def _check_whole(
-        self, guard: GuardedPolicy, decisions: Sequence[Decision], state: ClusterState
-    ) -> None:
-        """Refuse the pass of a guarded policy as a whole where one of its decisions would be refused."""
-        found = self.ledger.first_refused(decisions) if decisions else None
-        if found is not None:
-            position, refused = found
-            raise PolicyFailedError(
-                guard.failed(
-                    "refused",
-                    state.time,
-                    f"{refused.decision}: {refused.reason}",
-                    guard.line_of(position),
-                )
-            )
+    def _carry_out_checked(
+        self, decisions: Sequence[Decision], state: ClusterState
+    ) -> list[Refused]:
+        """Carry out a pass up to the first decision that is none or that the ledger refuses.
 
-    def _carry_out_all(self, decisions: Iterable[Decision]) -> list[Refused]:
+        An answer about an earlier state may be out of date: what cannot be carried out any more is left,
+        and what has happened since is shown to the policy in another pass.
+        """
+        asked = state if self._guard is None else self._guard.asked
+        is_current = asked is state or (asked is not None and _happened(asked) == _happened(state))
+        refused: list[Refused] = []
+        for position, decision in enumerate(decisions):
+            problem, kind = problem_of(decision), "no decision"
+            answer = None if problem else self.ledger.apply(decision)
+            if isinstance(answer, Accepted):
+                self._carry_out(decision, answer)
+                continue
+            if answer is not None:
+                refused.append(answer)
+                if answer.crosses:
+                    self._backend.refuse(answer)
+                    continue
+                problem, kind = f"{decision}: {answer.reason}", "refused"
+                if not is_current:
+                    continue
+            where = line_of(self.policy, asked, position)
+            failure = failed(self.policy, kind, state.time, where, problem).failure
+            return refused + self._fall_back(failure, self.ledger.snapshot(state.time))
+        if self._guard is not None:
+            self._guard.note_success()
+        if not is_current:
+            self._backend.wake_at(state.time)
+        self._end(is_current)
+        return refused
+
+    def _end(self, seen: bool) -> None:
+        self.seen = seen
+        self.ledger.clear_events(seen=seen)
+
+    def _carry_out_all(self, decisions: Iterable[Decision], *, seen: bool = True) -> list[Refused]:
+        """Carry out a pass; `seen`: the policy saw the events of this pass."""
         ledger, backend = self.ledger, self._backend
         refused: list[Refused] = []
         for decision in decisions:
@@ -266,14 +272,14 @@ class Driver:
                 backend.refuse(answer)
             else:
                 self._carry_out(decision, answer)
-        ledger.settle()
+        self._end(seen)
         return refused
 
     def _carry_out(self, decision: Decision, accepted: Accepted) -> None:
         backend, running = self._backend, self.ledger.running
-        if accepted.proposal:
-            self._send()
-        elif isinstance(decision, Start):
+        if accepted.later:
+            return
+        if isinstance(decision, Start):
             for mate in decision.mates:
                 backend.update_share(running[mate])
             backend.start_job(running[decision.job])
@@ -285,50 +291,22 @@ class Driver:
             backend.requeue_job(decision.job)
             for number in accepted.affected:
                 backend.update_share(running[number])
-        elif isinstance(decision, Reject):
+        else:
+            self._carry_out_waiting(decision)
+
+    def _carry_out_waiting(self, decision: Decision) -> None:
+        """Carry out a decision that changes no running job."""
+        backend = self._backend
+        if isinstance(decision, Reject):
             backend.reject_job(decision.job, decision.reason)
-        elif isinstance(decision, (Reserve, Wake)):
+        elif isinstance(decision, Reserve):
+            backend.promise_start(decision.job, decision.time)
+        elif isinstance(decision, Hold):
+            backend.hold_job(decision.job, decision.reason)
+        elif isinstance(decision, Wake):
             backend.wake_at(decision.time)
 
 
-def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision]:
-    """Return the decisions of one pass; all are taken before the first is carried out.
-
-    Raises
-    ------
-    UsageError
-        The policy raised, ended the process, or decided more often than four times a job: names the
-        policy, the time and the line of its code. Permanent.
-    """
-    most = 4 * (len(state.queue) + len(state.running)) + 16
-    try:
-        decisions = list(islice(policy.decide(state), most + 1))
-    except ApplesError:
-        raise
-    except (Exception, SystemExit) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-        raise UsageError(
-            f"{policy_at(policy, state.time)}: {line}: {type(error).__name__}: {error}",
-            code="policy-failed", policy=name_of(policy), kind="raises", time=state.time,
-            exception=type(error).__name__,
-            file=frames[-1].filename, line=frames[-1].lineno,
-        ) from error  # fmt: skip
-    if len(decisions) > most:
-        raise UsageError(
-            f"{policy_at(policy, state.time)}: more than {most} decisions in one pass, "
-            f"the last of them {decisions[-1]}",
-            code="policy-failed", policy=name_of(policy), kind="too many", time=state.time, bound=most,
-        )  # fmt: skip
-    return decisions
-
-
-def name_of(policy: SchedulingPolicy) -> str:
-    """Return the policy's name in messages: its class, or as the user spelled it."""
-    guard = guard_of(policy)
-    return type(policy).__name__ if guard is None else guard.name
-
-
-def policy_at(policy: SchedulingPolicy, time: float) -> str:
-    """Return the policy's name and the time, as messages begin."""
-    return f"policy {name_of(policy)} at {time!r} s"
+def _happened(state: ClusterState) -> tuple[object, ...]:
+    """Return the parts of a state that differ if anything happened that a policy decides about."""
+    return state.events, state.queue, state.held, state.free, state.nodes

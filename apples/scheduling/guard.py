@@ -1,136 +1,77 @@
-"""A user's policy, asked in a process of its own: whatever it does costs a pass, not the scheduler.
+"""A user's policy in a live scheduler: one child process, asked outside the thread that schedules.
 
-`GuardedPolicy` stands for a policy that a child process has. The child keeps the state of the cluster and is
-sent what changed since the last pass; it answers with decisions as plain values, each with the line of the
-user's file that made it. A policy that raises, ends its process, does not come to an end, answers something
-else than decisions or takes too much memory has failed in that pass: `PolicyFailedError` says how and where,
-and `driver` lets first-come-first-served decide instead.
+`GuardedPolicy.decide` sends the state of the cluster and raises `PolicyPendingError` until the answer is there:
+the scheduler goes on meanwhile. An answer that does not come in time, or holds no decisions, is a failure of
+that pass (`PolicyFailedError`), and first-come-first-served decides instead.
 
-The guard protects from mistakes. It is no sandbox: the child has the rights of the user that started it.
+The guard protects from mistakes. It is no sandbox: the child has the rights of the user who started it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import signal
 import socket
-import struct
+import subprocess
 import sys
+import threading
 import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
 from apples.errors import UsageError
-from apples.scheduling.jobs import Decision, Wake
-from apples.scheduling.policy import NOTHING_HAPPENED, ClusterState, SchedulingPolicy
-from apples.scheduling.policy_process import (
+from apples.scheduling.jobs import Decision
+from apples.scheduling.passes import (
     DECISIONS,
     FIELDS,
-    HEADER,
-    NO_DECISIONS,
     OUR_FILES,
-    REASON,
-    RECEIVED_AT_ONCE,
-    TEXT,
-    packed,
-    serve_policy,
+    PolicyFailedError,
+    PolicyFailure,
+    PolicyPendingError,
+    PolicyProxy,
 )
-from apples.scheduling.snapshot import StateSender
+from apples.scheduling.policy import ClusterState
+from apples.scheduling.snapshot import to_json
 
 PASS_SECONDS = 2.0
-"""Processor time of one pass; by the clock a pass may take `CLOCK_FACTOR` times as long."""
-
-CLOCK_FACTOR = 5.0
-LOOK_SECONDS = 0.05
-"""How often the guard looks whether a pass has taken too long."""
+"""Time limit of a pass."""
 
 LOAD_SECONDS = 60.0
-"""For importing and making the policy, by the clock: libraries may be large."""
+"""Time limit for importing and making the policy: libraries may be large."""
 
-PATIENCE_SECONDS = 10.0
-FAILURES_IN_A_ROW = 100
-WAKES_IN_A_ROW, SECONDS_BETWEEN = 100_000, 1.0
-"""Passes in a row that only wake-ups caused and that decided nothing else, and how far apart they have to be:
-a policy that wakes a nanosecond later each time has no end."""
-ANSWER_BYTES = 64 << 20
+MAX_LOST_SECONDS = 10.0
+MAX_FAILURES_IN_A_ROW = 100
+"""A policy is disabled after failed passes that took more seconds in all, or after so many one after another."""
 
-
-@dataclass(frozen=True, slots=True)
-class PolicyFailure:
-    """A pass that a policy failed in.
-
-    Attributes
-    ----------
-    kind
-        `raises`, `exits`, `loops`, `memory`, `too many`, `no decision`, `refused`, `idle`, `wakes`, `starts
-        processes`, `answers nonsense`.
-    where
-        File and line of the user's code: the line that failed, or that of its `decide`.
-    """
-
-    kind: str
-    policy: str
-    time: float
-    where: str
-    reason: str
-
-    def __str__(self) -> str:
-        """Return the failure as one line."""
-        return f"policy {self.policy} at {self.time!r} s: {self.where}: {self.reason}"
+MAX_ANSWER_BYTES = 64 << 20
 
 
-class PolicyFailedError(UsageError):
-    """A guarded policy failed in this pass: another has to decide. The next pass may go well."""
-
-    code = "policy-failed"
-
-    def __init__(self, failure: PolicyFailure) -> None:
-        super().__init__(
-            str(failure),
-            kind=failure.kind,
-            policy=failure.policy,
-            time=failure.time,
-            where=failure.where,
-            reason=failure.reason,
-        )
-        self.failure = failure
-
-
-class GuardedPolicy(SchedulingPolicy):
-    """A policy in a child process.
+class GuardedPolicy(PolicyProxy):
+    """A user's policy in a child process.
 
     Parameters
     ----------
-    make
-        Returns the policy; called in the child, so that no code of the user's runs in this process.
-    name
-        Of the policy in messages, as the user spelled it.
+    name, options
+        As `loading.load_policy`: ``FILE.py:NAME`` or ``module:NAME``. Only the child imports it.
     seconds
-        Processor time of one pass.
-    patience
-        Seconds by the clock that failed passes may cost in all; after that, or after
-        `FAILURES_IN_A_ROW`, the policy is put aside and not asked again.
-    wakes_in_a_row
-        Passes in a row that only wake-ups caused and that decided nothing else.
+        Time limit of a pass.
+    max_lost_seconds
+        Seconds that failed passes may take in all before the policy is disabled.
 
     Attributes
     ----------
-    failures
-        Kind -> the first failure of the kind and how many there were.
-    passes, failed_passes
-        How often it should have decided, and how often it did not.
-    child
-        The process that runs the policy; None: no process runs.
-    put_aside
-        Time of the cluster at which it was put aside, None: it was not.
+    on_answer
+        Called by another thread when there is an answer: `decide` returns it next time.
+    asked
+        The state that the last question was about.
+    disabled
+        Whether it failed so often that it is not asked any more.
 
     Raises
     ------
@@ -140,37 +81,30 @@ class GuardedPolicy(SchedulingPolicy):
 
     def __init__(
         self,
-        make: Callable[[], SchedulingPolicy],
         name: str,
+        options: Mapping[str, str] | None = None,
         seconds: float = PASS_SECONDS,
-        patience: float = PATIENCE_SECONDS,
-        wakes_in_a_row: int = WAKES_IN_A_ROW,
+        max_lost_seconds: float = MAX_LOST_SECONDS,
     ) -> None:
         self.name = name
-        self.wakes_in_a_row = wakes_in_a_row
-        self.seconds = seconds
-        self.patience = patience
-        self.failures: dict[str, tuple[PolicyFailure, int]] = {}
-        self.passes = self.failed_passes = 0
-        self.put_aside: float | None = None
-        self._make = make
-        self._in_a_row = 0
-        self._in_vain, self._in_vain_since = 0, (0.0, 0.0)
-        self._lost = 0.0
-        self.child: _Child | None = None
+        self.on_answer: Callable[[], None] = lambda: None
+        self.asked: ClusterState | None = None
+        self.disabled = False
+        self._options = dict(options or {})
+        self._seconds, self._max_lost = seconds, max_lost_seconds
+        self._failures_in_a_row, self._lost = 0, 0.0
+        self._answer: Future[list[Decision]] | None = None
+        self._deadline = 0.0
         self._lines: list[str] = []
+        self._child: _Child | None = None
+        self._starting = threading.Lock()
+        self._closed = False
         self._hello: dict[str, Any] = {}
         self._start()
         vars(self)["uses_malleable"] = bool(self._hello["uses_malleable"])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> GuardedPolicy:
-        """Return the same policy in a process of its own, with its own failures."""
-        return GuardedPolicy(
-            self._make, self.name, self.seconds, self.patience, self.wakes_in_a_row
-        )
-
     def __repr__(self) -> str:
-        """Return what the policy itself returns."""
+        """Return the `repr` of the policy itself."""
         return str(self._hello["repr"])
 
     @property
@@ -185,295 +119,259 @@ class GuardedPolicy(SchedulingPolicy):
 
     @property
     def usage_half_life(self) -> float | None:
-        """Seconds after which what a user has used counts half, if it matters."""
+        """Seconds after which the usage of a user counts half; None: the policy does not look at it."""
         half = self._hello["usage_half_life"]
         return None if half is None else float(half)
 
+    @property
+    def has_answered(self) -> bool:
+        """Whether `decide` returns an answer at once."""
+        return self._answer is not None and self._answer.done()
+
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Return the decisions of one pass, made in the child.
+        """Return the decisions of an earlier call, which were made for the state `asked`.
 
         Raises
         ------
+        PolicyPendingError
+            There is no answer yet. The first call sends the state.
         PolicyFailedError
-            The policy failed in this pass, or was put aside.
+            The policy failed in this pass, or is disabled.
         """
-        self.passes += 1
-        if self.put_aside is not None:
-            raise PolicyFailedError(
-                self.failed("put aside", cluster.time, "is not asked any more")
-            )
-        began = time.monotonic()
-        try:
-            answer = (self.child or self._start()).ask(cluster, self.seconds)
-        except UsageError as error:
-            answer = {"kind": "raises", "where": self._hello["decide_at"], "reason": str(error)}
-        if "decisions" not in answer:
-            if answer.get("dead"):
-                self.close()
-            self._lost += time.monotonic() - began
-            raise PolicyFailedError(
-                self.failed(
-                    str(answer.get("kind")), cluster.time,
-                    str(answer.get("reason")), str(answer.get("where") or self._hello["decide_at"]),
-                )
-            )  # fmt: skip
-        decisions: list[Decision] = []
-        self._lines = []
-        try:
-            for row in answer["decisions"]:
-                self._lines.append(str(row[1]))
-                decisions.append(_decision(row))
-        except (TypeError, ValueError, LookupError, OverflowError) as error:
-            where = self._lines[-1] if self._lines else self._hello["decide_at"]
-            raise PolicyFailedError(
-                self.failed("no decision", cluster.time, str(error)[:TEXT], where)
-            ) from error
-        self._in_a_row = 0
-        self._check_wakes(cluster, decisions, began)
-        return iter(decisions)
+        if self.disabled:
+            reason = "disabled after its failures; a new start of the scheduler asks it again"
+            raise self._failed("disabled", cluster.time, reason)
+        if self._answer is None:
+            self._closed = False
+            self._answer, self.asked = Future(), cluster
+            self._deadline = time.monotonic() + self._seconds
+            threading.Thread(target=self._ask, args=(cluster, self._answer), daemon=True).start()
+        if not self._answer.done():
+            raise PolicyPendingError(max(0.0, self._deadline - time.monotonic()))
+        answer, self._answer = self._answer, None
+        return iter(answer.result())
 
-    def _check_wakes(self, cluster: ClusterState, decisions: list[Decision], began: float) -> None:
-        """Refuse the pass of a policy that does nothing but wake, again and again, while nothing happens."""
-        if (
-            cluster.events != NOTHING_HAPPENED
-            or not decisions
-            or any(not isinstance(one, Wake) for one in decisions)
-        ):
-            self._in_vain = 0
-            return
-        if not self._in_vain:
-            self._in_vain_since = (cluster.time, began)
-        self._in_vain += 1
-        since, clock = self._in_vain_since
-        if self._in_vain < self.wakes_in_a_row:
-            return
-        seconds, count, self._in_vain = cluster.time - since, self._in_vain, 0
-        if seconds < (count - 1) * SECONDS_BETWEEN:
-            self._lost += time.monotonic() - clock
-            reason = f"woke {count} times within {seconds:g} s and decided nothing"
-            raise PolicyFailedError(self.failed("wakes", cluster.time, reason, self._lines[-1]))
+    def note_success(self) -> None:
+        """Note that all decisions of a pass could be carried out: failures in a row are counted anew."""
+        self._failures_in_a_row = 0
 
-    def failed(self, kind: str, now: float, reason: str, where: str = "") -> PolicyFailure:
-        """Note a failed pass; return it."""
-        failure = PolicyFailure(kind, self.name, now, where or self._hello["decide_at"], reason)
-        first, count = self.failures.get(kind, (failure, 0))
-        self.failures[kind] = (first, count + 1)
-        self.failed_passes += 1
-        self._in_a_row += 1
-        if self.put_aside is None and (
-            self._lost > self.patience or self._in_a_row >= FAILURES_IN_A_ROW
-        ):
-            self.put_aside = now
+    def note_failure(self) -> None:
+        """Count a failed pass; disable the policy after too many."""
+        self._failures_in_a_row += 1
+        lost = self._lost > self._max_lost
+        if not self.disabled and (lost or self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW):
+            self.disabled = True
             self.close()
-        return failure
 
-    def line_of(self, decision: int) -> str:
-        """Return file and line of a decision of the last pass, by its position."""
-        return self._lines[decision] if decision < len(self._lines) else self._hello["decide_at"]
+    def line_of(self, position: int | None) -> str:
+        """Return file and line of a decision of the last answer; None: of its `decide`."""
+        if position is None or position >= len(self._lines):
+            return str(self._hello["decide_at"])
+        return self._lines[position]
 
     def close(self) -> None:
-        """End the child; another is started when the policy is asked again."""
-        if self.child is not None:
-            self.child.end()
-            self.child = None
+        """End the child; another is started for the next state. A pending answer fails."""
+        with self._starting:  # a thread that has a state for the child may be about to start it
+            self._closed = True
+        self._end_child()
+
+    def _end_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.end()
+
+    def _ask(self, cluster: ClusterState, answer: Future[list[Decision]]) -> None:
+        """Have the child decide, and put its decisions or its failure into `answer`; in a thread of its own."""
+        began = time.monotonic()
+        try:
+            answer.set_result(self._asked(cluster))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, `decide` raises it
+            self._lost += time.monotonic() - began
+            answer.set_exception(error)
+        self.on_answer()
+
+    def _asked(self, cluster: ClusterState) -> list[Decision]:
+        try:
+            child = self._child or self._start()
+        except UsageError as error:
+            raise self._failed("raises", cluster.time, str(error)) from error
+        try:
+            child.send(to_json(cluster), self._seconds)
+            answer = child.receive(self._seconds)
+            if "decisions" in answer:
+                lines = [str(row[1]) for row in answer["decisions"]]
+                decisions = [_decision(row) for row in answer["decisions"]]
+                self._lines = lines
+                return decisions
+            kind, where, reason = str(answer["kind"]), str(answer["where"]), str(answer["reason"])
+        except (OSError, ValueError, TypeError, LookupError, RecursionError) as error:
+            try:
+                if isinstance(error, TimeoutError):
+                    kind, reason = "loops", f"no answer within {self._seconds:g} s"
+                    where = child.stopped()
+                elif isinstance(error, OSError):
+                    kind, reason, where = "exits", *child.ended()
+                else:
+                    kind, reason, where = "answers nonsense", "its answer cannot be read", ""
+            finally:
+                self._end_child()
+        raise self._failed(kind, cluster.time, reason, where)
+
+    def _failed(self, kind: str, now: float, reason: str, where: str = "") -> PolicyFailedError:
+        return PolicyFailedError(
+            PolicyFailure(kind, self.name, now, where or self.line_of(None), reason)
+        )
 
     def _start(self) -> _Child:
-        child = _Child(self._make)
-        hello = child.hear(LOAD_SECONDS, LOAD_SECONDS)
-        if "decide_at" not in hello:
-            child.end()
-            reason, fields = str(hello["reason"]), {"policy": self.name, **hello.get("fields", {})}
-            if "coded" in hello:  # of an error of ours, whose message is complete
-                raise UsageError(reason, **hello["coded"])
-            raise UsageError(
-                f"policy {self.name}: {reason}", code="policy-failed", kind="starts", **fields
-            )
-        self.child, self._hello = child, hello
-        return child
-
-
-def guard_of(policy: SchedulingPolicy) -> GuardedPolicy | None:
-    """Return the guard of a policy, or of the one that it wraps as `inner`; None: it has none."""
-    while not isinstance(policy, GuardedPolicy):
-        inner = getattr(policy, "inner", None)
-        if not isinstance(inner, SchedulingPolicy):
-            return None
-        policy = inner
-    return policy
+        """Start the child and have it make the policy."""
+        with self._starting:
+            if self._closed:
+                raise UsageError("the policy was closed", code="policy-failed")
+            child = self._child = _Child()
+        try:
+            child.send(json.dumps([self.name, self._options]), LOAD_SECONDS)
+            hello = child.receive(LOAD_SECONDS)
+            if "decide_at" in hello:
+                self._hello = hello
+                return child
+            reason, given = str(hello["reason"]), dict(hello["fields"])
+        except TimeoutError:
+            reason, given = f"could not be loaded within {LOAD_SECONDS:g} s", {}
+        except OSError:
+            reason, given = child.ended()[0], {}
+        except (ValueError, TypeError, LookupError, RecursionError):
+            reason, given = "the answer of its process cannot be read", {}
+        self._end_child()
+        given = {"code": "policy-failed", "kind": "starts", "policy": self.name, **given}
+        if given["code"] == "policy-failed":
+            reason = f"policy {self.name}: {reason}"
+        raise UsageError(reason, **given)
 
 
 class _Child:
-    """The child process, and what it has been told of the state."""
+    """The child process: a process that only waits for another one, in which the policy runs.
 
-    def __init__(self, make: Callable[[], SchedulingPolicy]) -> None:
-        self._sender = StateSender()
-        self._post = os.memfd_create("policy")
-        ours, theirs = socket.socketpair()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with warnings.catch_warnings():
-            # The child runs the policy and nothing else, whatever threads there are here.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        if self.pid == 0:
-            ours.close()
-            serve_policy(theirs, self._post, make)
+    Two, since a policy may kill its parent.
+    """
+
+    def __init__(self) -> None:
+        self._crash_report = os.memfd_create("policy")
+        self._socket, theirs = socket.socketpair()
+        files = (theirs.fileno(), self._crash_report)
+        words = [sys.executable, "-P", "-m", "apples.scheduling.policy_process", *map(str, files)]
+        self._process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=2, pass_fds=files, start_new_session=True
+        )
         theirs.close()
-        self._socket = ours
-        look = struct.pack("ll", 0, int(LOOK_SECONDS * 1e6))
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            ours.setsockopt(socket.SOL_SOCKET, option, look)
-        self._finalizer = weakref.finalize(self, _end, self.pid, ours, self._post)
+        self.end = weakref.finalize(self, _end, self._process, self._socket, self._crash_report)
 
-    def end(self) -> None:
-        """End the process and what it left in its process group."""
-        self._finalizer()
+    def send(self, line: str, seconds: float) -> None:
+        """Send a line of JSON.
 
-    def ask(self, cluster: ClusterState, seconds: float) -> dict[str, Any]:
-        """Return the child's answer about a state, or how it failed."""
-        data, clock = packed(self._sender.changes(cluster)), seconds * CLOCK_FACTOR
-        try:
-            if not self.tell(len(data).to_bytes(HEADER, "big") + data, clock):
-                return self._stopped(seconds, clock)
-        except OSError:
-            return self._died()
-        return self.hear(seconds, clock)
+        Raises
+        ------
+        OSError
+            The child does not read it in time (`TimeoutError`), or has ended.
+        """
+        self._socket.settimeout(seconds)
+        self._socket.sendall(line.encode() + b"\n")
 
-    def tell(self, data: bytes, clock: float) -> bool:
-        """Send the child a message; whether it has taken it in so much time by the clock."""
-        left, until = memoryview(data), time.monotonic() + clock
-        while left:
-            try:
-                left = left[self._socket.send(left) :]
-            except BlockingIOError:  # it has read nothing for so long: it may have no CPU
-                if time.monotonic() >= until:
-                    return False
-        return True
+    def receive(self, seconds: float) -> dict[str, Any]:
+        """Return the next line of JSON.
 
-    def hear(self, seconds: float, clock: float) -> dict[str, Any]:
-        """Return the next answer; wait so much processor time of the child's, and time by the clock."""
-        began, used = time.monotonic(), math.nan
-        data = b""
-        while len(data) < HEADER or len(data) < HEADER + int.from_bytes(data[:HEADER], "big"):
-            try:
-                got = self._socket.recv(RECEIVED_AT_ONCE)
-            except BlockingIOError:  # nothing for so long: only now is looked what time it takes
-                now = self._processor_time()
-                used = now if math.isnan(used) else used
-                if now - used >= seconds or time.monotonic() - began >= clock:
-                    return self._stopped(seconds, clock)
-                continue
-            except OSError:
-                got = b""
-            data += got
-            if not got:
-                return self._died()
-            if len(data) > ANSWER_BYTES:
-                return self._nonsense(f"its answer is longer than {ANSWER_BYTES} bytes")
-        if data[HEADER:] == NO_DECISIONS:
-            return {"decisions": []}
-        try:
-            answer = json.loads(data[HEADER:].decode())
-        except (ValueError, RecursionError):
-            return self._nonsense("its answer cannot be read")
-        return answer if isinstance(answer, dict) else self._nonsense("its answer is none")
+        Raises
+        ------
+        OSError
+            The child does not send one in time (`TimeoutError`), or has ended.
+        ValueError
+            It is no JSON, or longer than `MAX_ANSWER_BYTES`.
+        """
+        deadline, data = time.monotonic() + seconds, bytearray()
+        while not data.endswith(b"\n"):
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                raise TimeoutError
+            self._socket.settimeout(left)
+            part = self._socket.recv(1 << 16)
+            data += part
+            if not part:
+                raise ConnectionError
+            if len(data) > MAX_ANSWER_BYTES:
+                raise ValueError
+        answer: dict[str, Any] = json.loads(data)
+        return answer
 
-    def _processor_time(self) -> float:
-        try:
-            return time.clock_gettime((~self.pid << 3) | 2)
-        except OSError:
-            return math.inf
+    def stopped(self) -> str:
+        """Stop a child that does not answer; return file and line where it was."""
+        # faulthandler catches SIGABRT and writes the line, also in the middle of a C function.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGABRT)
+        return self.ended()[1]
 
-    def _nonsense(self, reason: str) -> dict[str, Any]:
-        return {"kind": "answers nonsense", "reason": reason, "where": "", "dead": True}
+    def ended(self) -> tuple[str, str]:
+        """Return how the process ended, and file and line where it was."""
+        reason = "its process does not answer any more"
+        if (ended := self._exit_status()) is not None:
+            reason = f"its process {_end_of(ended)}"
+        if not self.end.alive:  # it was closed meanwhile, and the number may be another file's
+            return reason, ""
+        text = os.pread(self._crash_report, 1 << 16, 0).decode(errors="replace")
+        lines = re.findall(r'^  File "(.*)", line (\d+) in ', text, re.MULTILINE)
+        theirs = list(takewhile(lambda line: not line[0].startswith(OUR_FILES), lines))
+        own = [line for line in theirs if "lib/python" not in line[0] and line[0][:1] != "<"]
+        return reason, ":".join((own or theirs)[0]) if theirs else ""
 
-    def _stopped(self, seconds: float, clock: float) -> dict[str, Any]:
-        """Stop a child that does not answer: its last words are where it was."""
-        with suppress(ProcessLookupError):
-            # faulthandler catches SIGABRT and writes the user's line, also in the middle of a C
-            # function.
-            os.kill(self.pid, signal.SIGABRT)
-        self._how_it_ended()
-        reason = f"no answer after {seconds:g} s of processor time or {clock:g} s"
-        return {"kind": "loops", "reason": reason, "where": self._last_words(), "dead": True}
-
-    def _died(self) -> dict[str, Any]:
-        reason = "its process does not listen any more"
-        ended = self._how_it_ended()
-        if ended is not None and ended.si_code == os.CLD_EXITED:
-            reason = f"its process ended with status {ended.si_status}"
-        elif ended is not None:
-            reason = f"its process was ended by {signal.Signals(ended.si_status).name}"
-        return {"kind": "exits", "reason": reason, "where": self._last_words(), "dead": True}
-
-    def _how_it_ended(self) -> os.waitid_result | None:
-        """Return how the process ended, None if it has not within a second; it is reaped later."""
+    def _exit_status(self) -> os.waitid_result | None:
+        """Return how the process ended, None if it has not within a second; `_end` reaps it."""
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline:
             with suppress(ChildProcessError):
-                ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-                if ended is not None:
-                    return ended
+                status = os.waitid(
+                    os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
+                )
+                if status is not None:
+                    return status
             time.sleep(0.01)
         return None
 
-    def _last_words(self) -> str:
-        """Return the innermost line that is not ours of the stack that the child wrote when it was ended."""
-        text = os.pread(self._post, 1 << 16, 0).decode(errors="replace")
-        lines = re.findall(r'^  File "(.*)", line (\d+) in ', text, re.MULTILINE)
-        theirs = list(takewhile(lambda line: not line[0].startswith(OUR_FILES), lines))
-        outside = [one for one in theirs if "lib/python" not in one[0] and one[0][:1] != "<"]
-        return ":".join((outside or theirs)[0]) if theirs else ""
+
+def _end_of(ended: os.waitid_result) -> str:
+    """Return how a process ended; the one that waits for the policy's exits with 128 + its signal."""
+    code = ended.si_status
+    number = code - 128 if ended.si_code == os.CLD_EXITED else code
+    if number in set(signal.Signals):
+        return f"was ended by {signal.Signals(number).name}"
+    if ended.si_code == os.CLD_EXITED:
+        return f"ended with status {code}"
+    return f"was ended by signal {number}"
 
 
-def _end(pid: int, ours: socket.socket, post: int) -> None:
+class _NoDecision(str):
+    """The `repr` of an object that a policy yielded."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _end(process: subprocess.Popen[bytes], ours: socket.socket, crash_report: int) -> None:
+    with suppress(OSError):
+        ours.shutdown(socket.SHUT_RDWR)  # a thread that waits for an answer stops waiting
     ours.close()
-    for kill in (os.killpg, os.kill):
-        with suppress(ProcessLookupError, PermissionError):
-            kill(pid, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-    os.close(post)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    os.close(crash_report)
 
 
 def _decision(row: list[Any]) -> Decision:
-    """Return a decision that came from the child, of the right types.
-
-    Raises
-    ------
-    TypeError, ValueError
-        It is none; the text says what is wrong.
-    """
+    """Return the decision of a row of an answer; `passes.problem_of` finds values of wrong types."""
     kind, _, *values = row
     if kind not in DECISIONS:
-        raise TypeError(f"{values[0]} is no decision")
+        return _NoDecision(values[0])  # type: ignore[return-value]
     made = DECISIONS[kind]
     named = dict(zip(FIELDS[made], values, strict=True))
     for name, value in named.items():
-        problem = "" if name == "until" and value is None else _problem(kind, name, value)
-        if problem:
-            shown = f"{kind}({', '.join(f'{k}={v!r}' for k, v in named.items())})"[:TEXT]
-            raise TypeError(f"{shown} is no decision: {name} {problem}")
-    for name in ("mates", "nodes", "node_ids"):
-        if isinstance(named.get(name), list):
-            named[name] = tuple(named[name]) if name == "mates" else frozenset(named[name])
-        elif name == "nodes" and name in named:
-            named[name] = int(named[name])
+        if isinstance(value, list):
+            named[name] = (tuple if name == "mates" else frozenset)(value)
     decision: Decision = made(**named)
     return decision
-
-
-def _problem(kind: str, name: str, value: object) -> str:
-    """Return what is wrong with a field of a decision, empty: nothing."""
-    if name in {"mates", "node_ids"} or (kind, name) == ("Migrate", "nodes"):
-        right = isinstance(value, list) and all(type(one) is int for one in value)
-        return "" if right else "must be whole numbers"
-    if name == "reason":
-        return "" if isinstance(value, str) and len(value) <= REASON else "must be a short text"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "must be a number"
-    if name == "job" and not isinstance(value, int):
-        return "must be the number of a job"
-    if name == "nodes" and (not math.isfinite(value) or value != int(value)):
-        return "must be whole"
-    return "is not a number" if math.isnan(value) else ""

@@ -6,12 +6,11 @@ failed) and asked whether a policy's decision fits the machine and the job; `dri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import (
@@ -40,12 +39,12 @@ from apples.scheduling.policy import (
     ReadOnly,
     RunningJob,
 )
-from apples.scheduling.proposals import Change, Nodes, Proposal, Proposals
 from apples.scheduling.reservations import Margin, Use
 from apples.scheduling.usage import UserUsage
 
 NO_NODES: frozenset[int] = frozenset()
 NEVER: ReadOnly[int, float] = ReadOnly()
+NO_JOBS: ReadOnly[int, Job] = ReadOnly()
 NO_GUESTS: ReadOnly[int, tuple[tuple[int, ...], float]] = ReadOnly()
 NodeChoice = Callable[[int, Sequence[int], int, frozenset[int]], frozenset[int]]
 
@@ -64,14 +63,14 @@ class Accepted:
         The running jobs whose speed may have changed, mates before their guest.
     nodes_before
         Nodes that a resized job had.
-    proposal
-        Number of what has to be sent to the job (`ClusterLedger.ready`) and confirmed by it, 0: nothing,
-        the change is made.
+    later
+        Whether nodes that it needs are still being left: nothing is to be carried out, the nodes are kept for it
+        until the end of the pass, and a later pass decides it again.
     """
 
     affected: tuple[int, ...] = ()
     nodes_before: int = 0
-    proposal: int = 0
+    later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,32 @@ class Refused:
         return f"at {self.time!r} s: {self.decision}: {self.reason}"
 
 
+class ResizeUnderWay(NamedTuple):
+    """A change of a running job's nodes that was ordered and is not made yet.
+
+    Attributes
+    ----------
+    job
+        The job itself, which is shown as a rigid one meanwhile.
+    since
+        When it was ordered, seconds.
+    left, left_ids
+        Nodes that the job gives up: how many, and which where they are tracked.
+    joined, joined_ids
+        Nodes that it gets.
+    reason
+        Why the policy moves the job.
+    """
+
+    job: Job
+    since: float
+    left: int = 0
+    left_ids: frozenset[int] = NO_NODES
+    joined: int = 0
+    joined_ids: frozenset[int] = NO_NODES
+    reason: str = ""
+
+
 class _Refusal(Exception):  # noqa: N818 - never leaves this module: it carries a reason to `apply`
     pass
 
@@ -128,10 +153,9 @@ class ClusterLedger:
         Seconds that a job is given at its first overrun.
     grace
         Seconds after its limit at which a job is killed, by whoever runs it; None: it is not.
-    acknowledged
-        The changes that count as made only when the job has confirmed them (`proposals`).
-    answer_seconds
-        How long an answer may take before a proposal is unsettled.
+    resizes_take_time
+        Whether a resize or migration ends later than it is decided (`finish_resize`). Until then the job is shown
+        as a rigid one, and nodes that it gives up are leaving: no job gets them.
     usage_half_life
         Seconds after which what a user has used counts half, 0: never; None: it is not kept.
     advance
@@ -150,10 +174,8 @@ class ClusterLedger:
         Of the last thing that happened, seconds.
     rejected
         Job -> reason, of the jobs that the policy will never run.
-    proposals
-        What is under way and not confirmed.
-    undone
-        Mates whose guest was taken back since this was last emptied: they have their cores again.
+    resizing
+        Job -> its change of nodes that is under way.
     waits
         Job -> why it waits, as the policy said last.
     loads
@@ -167,8 +189,7 @@ class ClusterLedger:
         track_node_ids: bool = False,
         overrun_guess: float = 60.0,
         grace: float | None = None,
-        acknowledged: Collection[Change] = (),
-        answer_seconds: float = inf,
+        resizes_take_time: bool = False,
         usage_half_life: float | None = None,
         advance: Sequence[AdvanceReservation] = (),
         choose: NodeChoice | None = None,
@@ -182,14 +203,16 @@ class ClusterLedger:
         self.loads: Sequence[NodeLoad] = ()
         self._guess = overrun_guess
         self._grace = grace
-        self.proposals = Proposals()
-        self.undone: list[int] = []
-        self._acknowledged = frozenset(acknowledged)
-        self._answer_seconds = answer_seconds
+        self.resizing: dict[int, ResizeUnderWay] = {}
+        self._resizes_take_time = resizes_take_time
+        # Of this pass: what decisions are to get that a later pass makes.
+        self._kept = self._claimed = 0
+        self._kept_ids: list[int] = []
         self._waiting: dict[int, Job] = {}
         self._queue: tuple[Job, ...] | None = ()
         self._held: dict[int, Job] = {}
         self._running: dict[int, RunningJob] = {}
+        self._starting: set[int] = set()
         self._reservations: dict[int, float] = {}
         self._limits: list[tuple[float, int]] = []
         self._tracks_ids = track_node_ids
@@ -199,7 +222,8 @@ class ClusterLedger:
         self._submitted: list[int] = []
         self._ended: list[int] = []
         self._early: list[int] = []
-        self._rarer: dict[str, list[int]] = {}
+        self._other_events: dict[str, list[int]] = {}
+        self._unseen = False
         self._usage = None if usage_half_life is None else UserUsage(usage_half_life)
         self.advance = tuple(
             sorted(one._replace(begin=instant(one.begin), end=instant(one.end)) for one in advance)
@@ -243,11 +267,12 @@ class ClusterLedger:
         if self.advance and self.advance[0].begin <= time:
             self.keep_reserved(time)
         events = NOTHING_HAPPENED
-        if self._submitted or self._ended or self._early or self._rarer:
+        if self._submitted or self._ended or self._early or self._other_events:
             events = Events(tuple(self._submitted), tuple(self._ended), tuple(self._early))
-            if self._rarer:
-                events = events._replace(**{k: tuple(ids) for k, ids in self._rarer.items()})
-        under_way = self.proposals.open
+            if self._other_events:
+                events = events._replace(
+                    **{k: tuple(ids) for k, ids in self._other_events.items()}
+                )
         return ClusterState(
             self.nodes,
             self.cores_per_node,
@@ -256,12 +281,12 @@ class ClusterLedger:
             self.queue,
             ReadOnly(self._running),
             ReadOnly(self._reservations) if self._reservations else NONE,
-            bool(self._early),
+            bool(self._early) or self._unseen,
             tuple(self._free_ids) if self._tracks_ids else (),
             events,
             tuple(self._held.values()) if self._held else (),
-            self.proposals.left if under_way else 0,
-            sum(one.taken.count for one in under_way.values()) if under_way else 0,
+            self.leaving,
+            sum(change.joined for change in self.resizing.values()) if self.resizing else 0,
             len(self._draining),
             len(self._out),
             self._node_states() if self._tracks_ids else (),
@@ -270,6 +295,11 @@ class ClusterLedger:
             reserved=self.reserved,
             loads=self.loads,
         )
+
+    @property
+    def leaving(self) -> int:
+        """How many nodes are being left by jobs that have to be somewhere else."""
+        return sum(change.left for change in self.resizing.values()) if self.resizing else 0
 
     def keep_reserved(self, time: float) -> None:
         """Give the nodes of reservations that are over back, and those that have begun what is free."""
@@ -309,7 +339,8 @@ class ClusterLedger:
 
     def _use(self, usage: UserUsage, running: RunningJob) -> None:
         own = running.nodes - running.shared * (1.0 - running.share)
-        usage.enter(running.job, running.start, self.time, own * self.cores_per_node)
+        job = running.job
+        usage.enter(job.id, job.user, running.start, self.time, own * self.cores_per_node)
 
     def _extend_overrun(self, time: float) -> None:
         """Give the jobs that are still running at their estimated end a later one."""
@@ -332,10 +363,10 @@ class ClusterLedger:
         states = [NodeOccupancy.HELD] * self._size
         for node in self._free_ids:
             states[node] = NodeOccupancy.FREE
-        for one in self.proposals:
-            for node in one.taken.ids:
+        for change in self.resizing.values():
+            for node in change.joined_ids:
                 states[node] = NodeOccupancy.JOINING
-            for node in one.left.ids.union(*(claimed.ids for claimed in one.claims.values())):
+            for node in change.left_ids:
                 states[node] = NodeOccupancy.LEAVING
         for node in self._reserved_ids:
             states[node] = NodeOccupancy.RESERVED
@@ -346,7 +377,7 @@ class ClusterLedger:
         return tuple(states)
 
     def _happened(self, kind: str, number: int) -> None:
-        self._rarer.setdefault(kind, []).append(number)
+        self._other_events.setdefault(kind, []).append(number)
 
     # ------------------------------------------------------------- what happens to jobs and nodes
 
@@ -355,19 +386,23 @@ class ClusterLedger:
         self._enter_queue(job)
         self._submitted.append(job.id)
 
-    def adopt(
+    def add_running(
         self,
         runs: Iterable[tuple[Job, float, frozenset[int]]],
+        ends: Mapping[int, float] = NEVER,
         moved: Mapping[int, float] = NEVER,
         delays: Mapping[int, float] = NEVER,
         guests: Mapping[int, tuple[tuple[int, ...], float]] = NO_GUESTS,
     ) -> None:
         """Enter jobs that run already: each with when it was started, and its nodes, which are free.
 
-        Needs `track_node_ids`. An estimate that is past is an overrun, found by the next `snapshot`.
+        Needs `track_node_ids`. A job whose estimated end is past has overrun as often as it takes to have a later
+        one.
 
         Parameters
         ----------
+        ends
+            Job -> when it is estimated to end; default: by its request.
         moved
             Job -> when it came to these nodes, of those that have changed them.
         delays
@@ -378,11 +413,16 @@ class ClusterLedger:
         taken: set[int] = set()
         for job, start, node_ids in runs:
             delay = delays.get(job.id, 0.0)
-            limit = instant(start + job.requested + delay)
+            limit, overruns = instant(ends.get(job.id, start + job.requested + delay)), 0
+            while limit < self.time - OVERDUE_SECONDS:
+                limit = instant(limit + self._guess * 2.0**overruns)
+                overruns += 1
             since = moved.get(job.id, -inf)
             self._set_limit(
-                RunningJob(job, start, len(node_ids), limit, delay, node_ids=node_ids, moved=since)
-            )
+                RunningJob(
+                    job, start, len(node_ids), limit, delay, node_ids=node_ids, moved=since, overruns=overruns
+                )
+            )  # fmt: skip
             taken |= node_ids
         for number, (mates, share) in guests.items():
             owners = [self._running[mate] for mate in mates]
@@ -395,6 +435,75 @@ class ClusterLedger:
         self._free_ids = [node for node in self._free_ids if node not in taken]
         self.free = len(self._free_ids)
 
+    def add_waiting(
+        self,
+        waiting: Mapping[int, Job],
+        held: Mapping[int, Job] = NO_JOBS,
+        promises: Mapping[int, float] = NEVER,
+    ) -> None:
+        """Enter jobs that wait already, in order of (submit, id), those held back, and the promises of nodes."""
+        self._waiting |= waiting
+        self._queue = None
+        self._held |= held
+        self._reservations |= {job: time for job, time in promises.items() if job in self._waiting}
+
+    def add_usage(self, usage: UserUsage) -> None:
+        """Enter what users have used until now; it is copied."""
+        self._usage = usage.copy()
+
+    def note_changes(self, last: ClusterLedger | None) -> None:
+        """Note as events what is different from an earlier ledger of the same nodes.
+
+        None: there is none, and no policy has seen these jobs; whether one has left early since is not known.
+        """
+        if last is None:
+            self._submitted, self._unseen = list(self._waiting), True
+            return
+        self._note_queue(last)
+        for number, was in last._running.items():
+            now = self._running.get(number)
+            if now is None:
+                self._ended.append(number)
+            else:
+                self._note_run(last, was, now)
+            if (self.time if now is None else now.limit) < was.limit:
+                self._early.append(number)
+        usable, were = self._in_service(), last._in_service()
+        for kind, nodes in (("repaired", usable - were), ("lost", were - usable)):
+            for node in sorted(nodes):
+                self._happened(kind, node)
+
+    def _note_queue(self, last: ClusterLedger) -> None:
+        before, run, held = last._waiting, last._running, last._held
+        for number, job in self._waiting.items():
+            was = before.get(number)
+            if was is job:
+                continue
+            if was is not None:
+                if job.requested < was.requested:
+                    self._early.append(number)
+            elif number in run or number in held:
+                self._happened("requeued", number)
+            else:
+                self._submitted.append(number)
+        gone = before.keys() - self._waiting.keys() - self._running.keys() - self._held.keys()
+        for number in sorted(gone):
+            self._happened("withdrawn", number)
+
+    def _note_run(self, last: ClusterLedger, was: RunningJob, now: RunningJob) -> None:
+        number = now.job.id
+        if now.overruns > was.overruns:
+            self._happened("overran", number)
+        if now.wanted is not None and now.wanted != was.wanted:
+            self._happened("requested", number)
+        if was.changing and not now.changing and number not in last._starting:
+            made = now.moved > was.moved or now.node_ids == was.node_ids
+            self._happened("settled" if made else "refused", number)
+
+    def _in_service(self) -> set[int]:
+        """Return the nodes that get jobs."""
+        return {*range(self._size)} - self._draining - self._out.keys()
+
     def _enter_queue(self, job: Job) -> None:
         self._waiting[job.id] = job
         self._queue = None
@@ -405,36 +514,23 @@ class ClusterLedger:
             self._leave_queue(job)
         self._happened("withdrawn", job)
 
-    def release(self, number: int) -> None:
-        """Put a job that is held back into the queue, in its old place."""
-        self._enter_queue(self._held.pop(number))
-        self._sort_queue()
-        self._happened("requeued", number)
-
     def request(self, number: int, nodes: int) -> None:
         """Note that a running evolving job asks for so many nodes."""
         self._running[number] = self._running[number]._replace(wanted=nodes)
         self._happened("requested", number)
 
+    def note_changing(self, number: int, *, starting: bool = False) -> None:
+        """Note that a running job is being started, or that a change of its nodes is under way.
+
+        It is shown as a rigid job already. That a start is over is no event.
+        """
+        self._running[number] = self._running[number]._replace(changing=True)
+        if starting:
+            self._starting.add(number)
+
     def note_messages(self, number: int, messages: tuple[tuple[int, int, float], ...]) -> None:
         """Note what the nodes of a running job send each other in an iteration."""
         self._running[number] = self._running[number]._replace(messages=messages)
-
-    def estimate(self, number: int, seconds: float) -> None:
-        """Note how long a job is now estimated to run, if it waits."""
-        for jobs in (self._waiting, self._held):
-            if number in jobs:
-                if seconds < jobs[number].requested:
-                    self._early.append(number)
-                jobs[number] = replace(jobs[number], requested=seconds)
-                self._queue = None
-
-    def expect(self, number: int, end: float) -> None:
-        """Note when a running job is now estimated to end."""
-        running, limit = self._running[number], max(self.time, instant(end))
-        if limit < running.limit:
-            self._early.append(number)
-        self._set_limit(running._replace(limit=limit, overruns=0))
 
     def end(self, number: int) -> tuple[int, ...]:
         """End a running job; return the jobs that have begun and whose speed may have changed.
@@ -442,10 +538,8 @@ class ClusterLedger:
         When a mate ends before its guest, the guest keeps the mate's nodes and has them to itself from
         then on; when the guest ends, its mates get their cores back.
         """
-        if self.proposals.open:
-            self._abandon(number)
-            if number not in self._running:  # it had not been started
-                return ()
+        if number in self.resizing:
+            self.finish_resize(number)
         ended = self._running.pop(number)
         if self._usage is not None:
             self._use(self._usage, ended)
@@ -459,11 +553,6 @@ class ClusterLedger:
                 mates=tuple(mate for mate in guest.mates if mate != number),
                 shared=guest.shared - ended.nodes,
             )
-            start = self.proposals.get(guest.proposal)
-            if start is not None:
-                start.taken.add(Nodes(ended.nodes, ended.node_ids))
-                if not start.sent:
-                    return ()
             return (ended.guest,)
         lent: set[int] = set()
         for mate in ended.mates:
@@ -485,12 +574,9 @@ class ClusterLedger:
         if node in self._out:
             self._out[node] += 1
             return None
-        for one in self.proposals:
-            if node in one.left.ids or any(node in got.ids for got in self._claimed_of(one)):
-                return one.job
-        for one in self.proposals:
-            if node in one.taken.ids and not one.sent:
-                self._take_back(one)
+        for number, change in self.resizing.items():
+            if node in change.left_ids:
+                return number
         owners = [one for one in self._running.values() if node in one.node_ids]
         if owners:
             return owners[0].job.id
@@ -529,21 +615,6 @@ class ClusterLedger:
                 self.free -= 1
                 self.nodes -= 1
 
-    def resume(self, node: int) -> None:
-        """Take back `drain`."""
-        if node in self._draining:
-            self._draining.discard(node)
-            held = any(node in one.node_ids for one in self._running.values())
-            held = held or any(
-                node in nodes.ids
-                for one in self.proposals
-                for nodes in (one.left, *one.claims.values())
-            )  # its job has not confirmed yet that it has left: that frees it
-            if not held and node not in self._reserved_ids:
-                self.nodes += 1
-                self._happened("repaired", node)
-                self._free_nodes(1, frozenset({node}))
-
     def requeue(self, job: Job) -> None:
         """Put a job whose run was lost back into the queue, in its old place."""
         self._enter_queue(job)
@@ -572,61 +643,22 @@ class ClusterLedger:
         except (TypeError, AttributeError, LookupError, ValueError, OverflowError) as error:
             return Refused(decision, self.time, str(error), malformed=True)
 
-    def first_refused(self, decisions: Sequence[Decision]) -> tuple[int, Refused] | None:
-        """Return which of a pass's decisions would be refused first, and the answer; None: all fit.
-
-        What runs into an advance reservation does not count.
-        """
-        if self._all_fit(decisions):
-            return None
-        trial = object.__new__(ClusterLedger)
-        vars(trial).update(
-            (name, value.copy() if type(value) in {dict, list, set} else value)
-            for name, value in vars(self).items()
-        )
-        if self.proposals.open:
-            trial.proposals = deepcopy(self.proposals)
-        elif self._acknowledged:
-            trial.proposals = Proposals()
-        if self._usage is not None:
-            trial._usage = deepcopy(self._usage)
-        for position, decision in enumerate(decisions):
-            answer = trial.apply(decision)
-            if isinstance(answer, Refused) and not answer.crosses:
-                return position, answer
-        return None
-
-    def _all_fit(self, decisions: Sequence[Decision]) -> bool:
-        """Return whether all fit where that takes counting only: starts on free nodes, and promises.
-
-        Not so is no refusal: it takes a trial.
-        """
-        if self.proposals.open or self.advance or Change.START in self._acknowledged:
-            return False
-        free, seen = self.free, set()
-        for one in decisions:
-            job = self._waiting.get(one.job) if isinstance(one, Start | Reserve) else None
-            if job is None or job.id in seen:
-                return False
-            if isinstance(one, Reserve):
-                if not one.time >= self.time:
-                    return False
-                continue
-            need = self.nodes_for(job.processors)
-            if not isinstance(one, Start) or one.nodes != need or one.mates or one.node_ids:
-                return False
-            seen.add(job.id)
-            free -= need
-        return free >= 0
-
-    def settle(self) -> None:
-        """End a pass: what happened before it was seen."""
+    def clear_events(self, *, seen: bool = True) -> None:
+        """End a pass; `seen`: the policy has seen the events before it, and the next pass does not show them."""
+        if self._kept:
+            self.free += self._kept
+            self._free_ids = sorted([*self._free_ids, *self._kept_ids])
+        self._kept = self._claimed = 0
+        self._kept_ids = []
+        if not seen:
+            return
         if self._submitted:
             self._submitted = []
         if self._ended or self._early:
             self._ended, self._early = [], []
-        if self._rarer:
-            self._rarer = {}
+        if self._other_events:
+            self._other_events = {}
+        self._unseen = False
 
     def _leave_queue(self, number: int) -> None:
         del self._waiting[number]
@@ -677,8 +709,8 @@ class ClusterLedger:
         running = self._running.get(decision.job)
         if running is None:
             raise _Refusal("that job is not running")
-        under_way = self.proposals.get(running.proposal)
-        job = running.job if under_way is None else under_way.job_before or running.job
+        under_way = self.resizing.get(decision.job)
+        job = running.job if under_way is None else under_way.job
         affected = self.end(decision.job)
         self.requeue(job)
         return Accepted(affected)
@@ -706,10 +738,9 @@ class ClusterLedger:
             ]
             self._check_reserved((taken, self.time, end), *longer)
         # Everything is checked: from here on the state changes, and nothing may be refused any more.
-        proposal = None
-        if self._acknowledged:
-            proposal = self._propose_start(job, mates, taken, decision.node_ids)
-        node_ids = self._take(job.id, taken, decision.node_ids, proposal)
+        if self._has_to_wait(taken, decision.node_ids):
+            return self._keep(taken, decision.node_ids)
+        node_ids = self._take(job.id, taken, decision.node_ids)
         # A mate runs slower while the guest is there: its estimated end moves by the guest's request.
         for mate in mates:
             limit, delay = instant(mate.limit + job.requested), mate.delay + job.requested
@@ -728,11 +759,9 @@ class ClusterLedger:
                 node_ids=node_ids,
             )
         )
-        if proposal is not None:
-            self._show_proposed(proposal)
         if self._held.pop(job.id, None) is None:
             self._leave_queue(job.id)
-        return Accepted((*decision.mates, job.id), proposal=proposal.number if proposal else 0)
+        return Accepted((*decision.mates, job.id))
 
     def _check_reserved(self, *uses: Use) -> None:
         """Refuse to give nodes to a job that would have them when a reservation needs them."""
@@ -741,7 +770,7 @@ class ClusterLedger:
             time=self.time,
             free=self.free,
             running=self._running,
-            leaving=self.proposals.left if self.proposals.open else 0,
+            leaving=self.leaving,
             advance=self.advance,
         )
         at = Margin.of(now).crossed(*uses)
@@ -775,7 +804,7 @@ class ClusterLedger:
         running = self._running.get(decision.job)
         if running is None:
             raise _Refusal("that job is not running")
-        self._check_settled(running)
+        self._check_unchanging(running)
         job = running.job
         if job.kind not in (JobKind.MALLEABLE, JobKind.EVOLVING):
             raise _Refusal(f"the job is {job.kind}")
@@ -789,10 +818,12 @@ class ClusterLedger:
             self._check_room(after - before, NO_NODES)
         if self.advance and after > before:
             self._check_reserved((after - before, self.time, running.limit))
+        if after > before and self._has_to_wait(after - before, NO_NODES):
+            return self._keep(after - before, NO_NODES)
         return self._enter_resize(running, after)
 
-    def _check_settled(self, running: RunningJob) -> None:
-        if running.proposal:
+    def _check_unchanging(self, running: RunningJob) -> None:
+        if running.changing:
             raise _Refusal("a change of the job's nodes is under way")
         if running.guest is not None or running.shared:
             raise _Refusal("the job shares nodes")
@@ -802,32 +833,52 @@ class ClusterLedger:
         if self._usage is not None:
             self._use(self._usage, running)
         node_ids = running.node_ids
-        proposal = None
-        if self._acknowledged:
-            proposal = self._propose_resize(running, after - before)
+        come = gone = NO_NODES
         if after > before:
-            node_ids |= self._take(job.id, after - before, frozenset(), proposal, node_ids)
+            come = self._take(job.id, after - before, NO_NODES, node_ids)
         elif after < before:
             gone = node_ids - self._choose(job.id, sorted(node_ids), after, NO_NODES)
-            node_ids -= gone
-            if proposal is None:
-                self._free_nodes(before - after, gone)
-            else:
-                proposal.left = Nodes(before - after, gone)
         self._running[job.id] = running._replace(
             nodes=after,
             wanted=None if running.wanted == after else running.wanted,
-            node_ids=node_ids,
+            node_ids=(node_ids | come) - gone,
         )
-        if proposal is not None:
-            self._show_proposed(proposal)
-        return Accepted((job.id,), before, proposal.number if proposal else 0)
+        left, joined = max(0, before - after), max(0, after - before)
+        if after != before:
+            self._give_up(job, left, gone, joined, come)
+        return Accepted((job.id,), before)
+
+    def _give_up(
+        self,
+        job: Job,
+        left: int,
+        left_ids: frozenset[int],
+        joined: int,
+        joined_ids: frozenset[int],
+        reason: str = "",
+    ) -> None:
+        """Free the nodes that a job gives up, now or at the end of its resize."""
+        if not self._resizes_take_time:
+            self._free_nodes(left, left_ids)
+            return
+        self.resizing[job.id] = ResizeUnderWay(
+            job, self.time, left, left_ids, joined, joined_ids, reason
+        )
+        fixed = replace(job, kind=JobKind.RIGID)
+        self._running[job.id] = self._running[job.id]._replace(job=fixed, changing=True)
+
+    def finish_resize(self, number: int) -> None:
+        """Enter that a running job is where its resize was to have it: the nodes that it gave up are free."""
+        change = self.resizing.pop(number)
+        self._running[number] = self._running[number]._replace(job=change.job, changing=False)
+        self._free_nodes(change.left, change.left_ids)
+        self._happened("settled", number)
 
     def _migrate(self, decision: Migrate) -> Accepted:
         running = self._running.get(decision.job)
         if running is None or not self._tracks_ids:
             raise _Refusal("the job does not run, or places are not kept")
-        self._check_settled(running)
+        self._check_unchanging(running)
         free = set(self._free_ids) | running.node_ids
         if len(decision.nodes) != running.nodes or not decision.nodes <= free:
             raise _Refusal(f"needs {running.nodes} nodes that are free")
@@ -836,254 +887,56 @@ class ClusterLedger:
         gone, come = running.node_ids - new, new - running.node_ids
         self._free_ids = [node for node in self._free_ids if node not in new]
         self.free -= len(come)
-        if Change.MIGRATE not in self._acknowledged:
-            self._free_nodes(len(gone), gone)
-            return Accepted((decision.job,))
-        proposal = self.proposals.make(decision.job, Change.MIGRATE, self.time, running)
-        proposal.left, proposal.taken = Nodes(len(gone), gone), Nodes(len(come), come)
-        proposal.reason = decision.reason
-        self._show_proposed(proposal)
-        return Accepted((decision.job,), running.nodes, proposal.number)
-
-    def reseat(self, number: int, node_ids: frozenset[int]) -> bool:
-        """Have a job that was given nodes, and has not begun, be on others; return whether they are free."""
-        running = self._running[number]
-        alone = not (running.proposal or running.mates or running.guest)
-        free = running.node_ids.union(self._free_ids)
-        if not (alone and len(node_ids) == running.nodes and node_ids <= free):
-            return False
-        gone, come = running.node_ids - node_ids, node_ids - running.node_ids
-        self._running[number] = running._replace(node_ids=node_ids)
-        self._free_ids = [node for node in self._free_ids if node not in come]
-        self.free -= len(come)
-        self._free_nodes(len(gone), gone)
-        return True
-
-    # ---------------------------------------------------------------- acknowledgements
-
-    def is_acknowledged(self, change: Change) -> bool:
-        """Return whether a change counts as made only when the job has confirmed it."""
-        return change in self._acknowledged
-
-    def _propose_start(
-        self, job: Job, mates: Sequence[RunningJob], taken: int, node_ids: frozenset[int]
-    ) -> Proposal | None:
-        """Return the proposal of a start that is confirmed, or has to wait; None: it is made at once."""
-        shares = Change.SHARE in self._acknowledged and mates
-        at_once = node_ids <= set(self._free_ids) if node_ids else taken <= self.free
-        if Change.START not in self._acknowledged and at_once and not shares:
-            return None
-        proposal = self.proposals.make(job.id, Change.START, self.time, None)
-        proposal.job_before = job
-        if shares:
-            for mate in mates:
-                share = self.proposals.make(mate.job.id, Change.SHARE, self.time, mate)
-                proposal.waits_for.add(share.number)
-        return proposal
-
-    def _propose_resize(self, running: RunningJob, more: int) -> Proposal | None:
-        change = Change.GROW if more > 0 else Change.SHRINK
-        if not more or (change not in self._acknowledged and more <= self.free):
-            return None
-        return self.proposals.make(running.job.id, change, self.time, running)
-
-    def _show_proposed(self, proposal: Proposal) -> None:
-        """Show a job as rigid while something is under way with its nodes."""
-        running = self._running[proposal.job]
-        fixed = replace(running.job, kind=JobKind.RIGID)
-        self._running[proposal.job] = running._replace(job=fixed, proposal=proposal.number)
-        for number in proposal.waits_for:
-            other = self.proposals.get(number)
-            if other is not None and other.change is Change.SHARE:
-                self._running[other.job] = self._running[other.job]._replace(proposal=number)
-
-    def ready(self) -> list[Proposal]:
-        """Return the proposals that are to be sent now; they count as sent.
-
-        A start counts from now on, not from when it was decided. Proposals that nobody has to confirm are
-        settled.
-        """
-        sent: list[Proposal] = []
-        while found := self.proposals.ready():
-            for one in found:
-                one.sent = True
-                one.deadline = self.time + self._answer_seconds
-                if one.change is Change.START:
-                    running = self._running.pop(one.job)
-                    more = self.time - running.start
-                    self._set_limit(
-                        running._replace(start=self.time, limit=instant(running.limit + more))
-                        if more
-                        else running
-                    )
-                sent.append(one)
-                if one.change not in self._acknowledged:
-                    self.confirm(one.number)
-        return sent
-
-    def confirm(self, number: int) -> bool:
-        """Enter a job's answer that a proposal is carried out; return whether that is news.
-
-        The nodes that the job gave up are free, or those of the proposals that claimed them: ask `ready`.
-        """
-        one = self.proposals.get(number)
-        if one is None or not one.sent:
-            return False
-        self.proposals.settle(number)
-        left = one.left
-        running = self._running[one.job]
-        if (one.unsettled and one.change is Change.SHRINK) or (
-            one.unsettled and one.change is Change.MIGRATE
-        ):
-            running = running._replace(
-                nodes=running.nodes - left.count, node_ids=running.node_ids - left.ids
-            )
-        self._running[one.job] = self._as_settled(running, one)
-        self._free_nodes(left.count, left.ids)
-        self.proposals.confirmed(number)
-        self._happened("settled", one.job)
-        return True
-
-    def refuse(self, number: int) -> bool:
-        """Enter a job's answer that nothing of a proposal was done; return whether that is news.
-
-        The job has the nodes that it had; a job that was to start waits again. Those that waited for nodes
-        of this proposal are taken back.
-        """
-        one = self.proposals.get(number)
-        if one is None or not one.sent:
-            return False
-        self._happened("refused", one.job)
-        self._take_back(one)
-        return True
-
-    def expire(self, now: float) -> list[Proposal]:
-        """Make the proposals unsettled whose answer is late; return them.
-
-        The job is shown on all nodes on which something of it may be. Those that waited for it are taken
-        back. A late answer counts.
-        """
-        self.time = now
-        late = self.proposals.overdue(now)
-        for one in late:
-            one.unsettled = True
-            self._take_back_claims(one)
-            running = self._running[one.job]
-            if one.left.count:
-                self._running[one.job] = running._replace(
-                    nodes=running.nodes + one.left.count, node_ids=running.node_ids | one.left.ids
-                )
-            self._happened("refused", one.job)
-        return late
-
-    def _claimed_of(self, source: Proposal) -> list[Nodes]:
-        return [
-            one.claims[source.number]
-            for one in self.proposals.waiting_for(source.number)
-            if source.number in one.claims
-        ]
-
-    def _as_settled(self, running: RunningJob, one: Proposal) -> RunningJob:
-        """Return a job as it is shown when nothing is under way with its nodes."""
-        return running._replace(job=one.job_before or running.job, proposal=0)
-
-    def _take_back_claims(self, source: Proposal) -> None:
-        for one in self.proposals.waiting_for(source.number):
-            if self.proposals.get(one.number) is one:
-                self._take_back(one)
-
-    def _take_back(self, one: Proposal) -> None:
-        """Undo a proposal, and those that wait for it."""
-        self._take_back_claims(one)
-        if self.proposals.get(one.number) is not one:  # a share, taken back with its guest
-            return
-        self.proposals.unclaim(one)
-        self.proposals.settle(one.number)
-        running = self._running[one.job]
-        if one.change is Change.START:
-            del self._running[one.job]
-            for mate in running.mates:
-                self._undo_share(mate, running)
-            self.requeue(one.job_before or running.job)
-        elif one.change is not Change.SHARE and one.before is not None:
-            self._running[one.job] = one.before._replace(
-                limit=running.limit,
-                overruns=running.overruns,
-                wanted=one.before.wanted if running.wanted is None else running.wanted,
-            )
-        else:
-            self._running[one.job] = running._replace(proposal=0)
-        self._free_nodes(one.taken.count, one.taken.ids)
-
-    def _undo_share(self, number: int, guest: RunningJob) -> None:
-        """Give a mate its cores back, of which a guest that does not come would have had a part."""
-        mate = self._running[number]
-        less = guest.job.requested
-        self.undone.append(number)
-        self._set_limit(
-            mate._replace(guest=None, limit=instant(mate.limit - less), delay=mate.delay - less)
-        )
-        share = self.proposals.get(mate.proposal)
-        if share is not None and share.change is Change.SHARE:
-            self.proposals.settle(share.number)
-            self._running[number] = self._running[number]._replace(proposal=0)
-
-    def _abandon(self, number: int) -> None:
-        """Settle what is under way with the nodes of a job that ends."""
-        one = self.proposals.get(self._running[number].proposal)
-        if one is None:
-            return
-        if not one.sent:
-            self._take_back(one)
-            if one.change is Change.START:
-                self.withdraw(number)
-        elif one.unsettled:
-            one.left = Nodes()  # they are counted with the job
-            self.confirm(one.number)
-        else:
-            self.confirm(one.number)
+        self._give_up(running.job, len(gone), gone, len(come), come, decision.reason)
+        return Accepted((decision.job,), running.nodes)
 
     # -------------------------------------------------------------------- nodes
 
     def _check_room(self, nodes: int, node_ids: frozenset[int]) -> None:
         """Refuse to take more nodes than are free or leaving, or others."""
-        left = self.proposals.left if self.proposals.open else 0
+        left = self.leaving - self._claimed
         if nodes > self.free + left:
             also = f" and {left} are leaving" if left else ""
             raise _Refusal(f"{self.free} nodes are free{also}, not {nodes}")
         if node_ids and (
-            len(node_ids) != nodes
-            or not node_ids <= (set(self._free_ids) | self.proposals.left_ids)
+            len(node_ids) != nodes or not node_ids.difference(self._free_ids) <= self._leaving_ids
         ):
             raise _Refusal(f"needs {nodes} nodes that are free")
+
+    @property
+    def _leaving_ids(self) -> frozenset[int]:
+        return NO_NODES.union(*(change.left_ids for change in self.resizing.values()))
+
+    def _has_to_wait(self, nodes: int, node_ids: frozenset[int]) -> bool:
+        """Whether some of the nodes that a decision gives a job are still being left."""
+        return nodes > self.free or not node_ids.issubset(self._free_ids)
+
+    def _keep(self, nodes: int, node_ids: frozenset[int]) -> Accepted:
+        """Keep nodes for a decision that a later pass makes: free ones first, then some that are being left."""
+        free = len(node_ids.intersection(self._free_ids)) if node_ids else min(nodes, self.free)
+        if self._tracks_ids:
+            ids = [node for node in self._free_ids if node in node_ids] or self._free_ids[:free]
+            self._free_ids = [node for node in self._free_ids if node not in ids]
+            self._kept_ids += ids
+        self.free -= free
+        self._kept += free
+        self._claimed += nodes - free
+        return Accepted(later=True)
 
     def _take(
         self,
         job: int,
         nodes: int,
         node_ids: frozenset[int],
-        proposal: Proposal | None,
         beside: frozenset[int] = NO_NODES,
     ) -> frozenset[int]:
-        """Take nodes, free ones first, for a job that has those `beside`; return which.
-
-        A proposal may claim others that are leaving.
-        """
-        if proposal is None and not self._tracks_ids:
-            self.free -= nodes
+        """Take free nodes for a job that has those `beside`; return which."""
+        self.free -= nodes
+        if not self._tracks_ids:
             return NO_NODES
-        free = min(nodes, self.free) if not node_ids else len(node_ids & set(self._free_ids))
-        self.free -= free
-        chosen: frozenset[int] = frozenset()
-        if self._tracks_ids:
-            chosen = node_ids & set(self._free_ids) or self._choose(
-                job, self._free_ids, free, beside
-            )
-            self._free_ids = [each for each in self._free_ids if each not in chosen]
-        if proposal is None:
-            return chosen
-        proposal.taken = Nodes(free, chosen)
-        return chosen | self.proposals.claim(proposal, nodes - free, node_ids)
+        chosen = node_ids or self._choose(job, self._free_ids, nodes, beside)
+        self._free_ids = [node for node in self._free_ids if node not in chosen]
+        return chosen
 
     def _free_nodes(self, nodes: int, node_ids: frozenset[int]) -> None:
         """Make nodes free, but for those that are to leave service."""

@@ -1,29 +1,34 @@
-"""The scheduling policy of a name and its options, for the live scheduler and for simulations."""
+"""The scheduling policy of a name and its options.
+
+A simulation has a user's policy in its own process. A live scheduler asks `guard.GuardedPolicy`, whose child
+process loads it here.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass
 
 from apples.errors import UsageError, where_in_users_code
 from apples.io.plugins import did_you_mean, resolve
-from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy
+from apples.scheduling.passes import shortened
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policy import SchedulingPolicy
 
 
+def is_of_user(name: str) -> bool:
+    """Return whether a name is that of a user's own policy: ``FILE.py:NAME`` or ``module:NAME``."""
+    return ":" in name and name not in POLICIES
+
+
 def load_policy(
-    name: str,
-    options: Mapping[str, str],
-    pass_seconds: float = PASS_SECONDS,
-    others: Collection[str] = (),
+    name: str, options: Mapping[str, str], others: Collection[str] = ()
 ) -> SchedulingPolicy:
-    """Return the policy of a name, or a user's own under guard: `FILE.py:NAME` or `module:NAME`.
+    """Return the policy of a name, or a user's own (``FILE.py:NAME`` or ``module:NAME``), made in this process.
 
     Parameters
     ----------
-    pass_seconds
-        Processor time that a user's policy may take in one pass.
     others
         Names of a simulation's options, which may be given beside those of the policy, for messages.
 
@@ -31,21 +36,6 @@ def load_policy(
     ------
     UsageError
         No such policy, file or name; an option it does not have. Permanent.
-    """
-    if ":" in name and name not in POLICIES:
-        return GuardedPolicy(lambda: make_policy(name, options, others), name, pass_seconds)
-    return make_policy(name, options, others)
-
-
-def make_policy(
-    name: str, options: Mapping[str, str], others: Collection[str] = ()
-) -> SchedulingPolicy:
-    """Return the policy of a name, made in this process.
-
-    Raises
-    ------
-    UsageError
-        As `load_policy`.
     """
     made = resolve(name, POLICIES, "policy")
     known = _fields_of(made)
@@ -89,7 +79,22 @@ def make_policy(
             policy=name,
             field="decide",
         )
+    _check_half_life(policy)
     return policy
+
+
+def _check_half_life(policy: SchedulingPolicy) -> None:
+    """Reject a policy whose `usage_half_life` is not a number of seconds."""
+    given = getattr(policy, "usage_half_life", None)
+    if given is None or (
+        isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < math.inf
+    ):
+        return
+    name, shown = type(policy).__name__, shortened(given)
+    raise UsageError(
+        f"policy {name}: usage_half_life is {shown}, must be seconds, 0 or more",
+        code="value-invalid", policy=name, field="usage_half_life", value=shown, bound=0,
+    )  # fmt: skip
 
 
 def _fields_of(made: object) -> dict[str, str] | None:

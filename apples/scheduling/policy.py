@@ -150,9 +150,8 @@ class RunningJob(NamedTuple):
         Numbers of its nodes; empty where the ledger does not track them.
     overruns
         How often it was still running at its estimated end.
-    proposal
-        Number of what is under way with its nodes and not confirmed, 0: nothing. Until then it is shown
-        as a rigid job.
+    changing
+        Whether it is being started, or a change of its nodes is under way. Until then it is shown as a rigid job.
     moved
         When it was moved to other nodes last, seconds; -inf: it was not.
     iteration_seconds
@@ -175,7 +174,7 @@ class RunningJob(NamedTuple):
     wanted: int | None = None
     node_ids: frozenset[int] = frozenset()
     overruns: int = 0
-    proposal: int = 0
+    changing: bool = False
     moved: float = -inf
     iteration_seconds: float = 0.0
     messages: tuple[tuple[int, int, float], ...] = ()
@@ -264,8 +263,8 @@ class ClusterState(NamedTuple):
     held
         Jobs that a `Hold` took out of the queue.
     leaving, joining, draining, down
-        Nodes in these states. Leaving ones are counted only if no job waits for them: a start or a growth
-        may take them, and then waits until they are left.
+        Nodes in these states. A start or a growth may count on nodes that are leaving: it is decided again when
+        they are left, and until then no other decision of the pass gets the nodes that it needs.
     node_states
         By the number of the node; empty where the ledger does not track them.
     enforces

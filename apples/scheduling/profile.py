@@ -12,13 +12,24 @@ from math import inf
 import numpy as np
 
 from apples.scheduling.instants import HALF_INSTANT, instant
+from apples.scheduling.loops import can_compile
 from apples.scheduling.policy import ClusterState
 
 Interval = tuple[float, float, int]
 """Begin, end and nodes of a reservation."""
 
 MANY_WAITING = 1500
-"""From so many reservations on they are moved up by compiled loops, if numba is installed."""
+"""From so many reservations to decide on, compiled loops decide, if numba is installed."""
+
+
+def compile_plan() -> None:
+    """Import numba and compile the pass of long queues: about 15 s once on a machine, then a second.
+
+    A live scheduler calls it before it listens, so that none of its passes waits for the compiler.
+    """
+    from apples.scheduling.loops import compression  # noqa: PLC0415 - imports numba
+
+    compression.planned(np.zeros(1), np.ones(1, dtype=np.int64), [], [(1.0, 1)], moves=False)
 
 
 class Profile:
@@ -124,33 +135,58 @@ class Profile:
         first, last = self._step_at(begin), self._step_at(instant(end))
         self._free[first:last] -= nodes
 
-    def compress(self, reserved: Sequence[tuple[float, float, int]]) -> list[float]:
-        """Move reservations up, one after another; return when each begins now, never later than before.
+    def plan(
+        self, promises: Sequence[float], jobs: Sequence[tuple[float, int]], *, moves: bool = False
+    ) -> list[float]:
+        """Decide one pass of conservative backfilling: return when each job begins, inf if never.
+
+        The same compiled, for long queues and for the kernel: `apples.scheduling.loops.compression.plan`;
+        `tests/scheduling/test_profile.py` holds both equal.
 
         Parameters
         ----------
-        reserved
-            Begin, seconds and nodes. Each is moved to the earliest time that taking it out leaves open.
+        promises
+            Of the first jobs; the profile holds them.
+        jobs
+            Seconds and nodes of each, in the order of the queue. Those without a promise are reserved the
+            earliest place.
+        moves
+            Whether the promises are moved up, one after another: each to the earliest time that taking it
+            out leaves open, never later than before.
         """
-        if len(reserved) >= MANY_WAITING:
-            # What compiles is loaded where so many wait, and nowhere else: it takes a second.
+        if len(jobs) - (0 if moves else len(promises)) >= MANY_WAITING and can_compile():
+            # Numba is imported here only, which takes a second, unless `compile_plan` has done it.
             from apples.scheduling.loops import compression  # noqa: PLC0415
 
-            if compression.COMPILED:
-                begins, self._times, self._free = compression.compressed(
-                    self._times[: self._count], self._free[: self._count], reserved
-                )
-                self._count = len(self._times)
-                return begins
+            begins, self._times, self._free = compression.planned(
+                self._times[: self._count], self._free[: self._count], promises, jobs, moves
+            )
+            self._count = len(self._times)
+            return begins
         begins = []
-        for old, seconds, nodes in reserved:
-            begin = old
-            if self.first_with(nodes) < old:
-                self.reserve(old, old + seconds, -nodes)
-                begin = self.earliest(nodes, seconds)
-                self.reserve(begin, begin + seconds, nodes)
+        found: dict[tuple[float, int], float] = {}
+        for k, (seconds, nodes) in enumerate(jobs):
+            if k < len(promises):
+                begins.append(
+                    self._moved_up(promises[k], seconds, nodes) if moves else promises[k]
+                )
+                continue
+            # From here on no step rises: a job goes behind those of its shape.
+            begin = self.earliest(nodes, seconds, found.get((seconds, nodes)))
+            found[seconds, nodes] = begin
             begins.append(begin)
+            if begin < inf:
+                self.reserve(begin, begin + seconds, nodes)
         return begins
+
+    def _moved_up(self, old: float, seconds: float, nodes: int) -> float:
+        """Move a reservation to the earliest time that taking it out leaves open; return when it begins."""
+        if self.first_with(nodes) >= old:
+            return old
+        self.reserve(old, old + seconds, -nodes)
+        begin = self.earliest(nodes, seconds)
+        self.reserve(begin, begin + seconds, nodes)
+        return begin
 
     def _step_at(self, time: float) -> int:
         """Return the step that begins at a time, made if there is none; the first for what is past."""

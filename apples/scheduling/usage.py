@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from math import exp, log
-
-from apples.scheduling.jobs import Job
+from collections.abc import Mapping
+from math import exp, inf, log
+from typing import Any
 
 
 class UserUsage:
@@ -18,30 +18,36 @@ class UserUsage:
     half_life
         Seconds; 0: nothing is ever forgotten.
 
+    Attributes
+    ----------
+    half_life
+        As given.
+
     Examples
     --------
     >>> usage = UserUsage(half_life=100.0)
-    >>> usage.enter(Job(1, 0.0, 4, 9.0, 4, 4, user="ann"), 0.0, 10.0, 4)
+    >>> usage.enter(1, "ann", 0.0, 10.0, 4)
     >>> round(usage.until(10.0)["ann"], 2), round(usage.until(110.0)["ann"], 2)
     (38.64, 19.32)
     """
 
     def __init__(self, half_life: float) -> None:
+        self.half_life = half_life
         self._decay = log(2.0) / half_life if half_life else 0.0
         self._used: dict[str, float] = {}
         self._time = 0.0
         self._entered: dict[int, float] = {}
 
-    def enter(self, job: Job, start: float, until: float, processors: float) -> None:
+    def enter(self, job: int, user: str, start: float, until: float, processors: float) -> None:
         """Enter what a job has used, on so many processors, since its start or its last entry."""
-        since = max(start, self._entered.get(job.id, start))
-        self._entered[job.id] = until
+        since = max(start, self._entered.get(job, start))
+        self._entered[job] = until
         if until > since:
             seconds = until - since
             if self._decay:
                 seconds = (1.0 - exp(-self._decay * seconds)) / self._decay
             self._move_to(until)
-            self._used[job.user] = self._used.get(job.user, 0.0) + processors * seconds
+            self._used[user] = self._used.get(user, 0.0) + processors * seconds
 
     def forget(self, job: int) -> None:
         """Let a job that ended be entered anew, if it ever starts again."""
@@ -51,6 +57,37 @@ class UserUsage:
         """Return what each user has used, as it counts at a time."""
         self._move_to(time)
         return dict(self._used)
+
+    def copy(self, half_life: float | None = None) -> UserUsage:
+        """Return a copy, by another half-life if one is given."""
+        made = UserUsage(self.half_life if half_life is None else half_life)
+        made._used, made._time, made._entered = dict(self._used), self._time, dict(self._entered)
+        return made
+
+    def document(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        entered = {str(job): until for job, until in self._entered.items()}
+        return {
+            "half_life": self.half_life, "time": self._time, "used": dict(self._used), "entered": entered,
+        }  # fmt: skip
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> UserUsage:
+        """Return the usage of a document.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError, AttributeError
+            It is none.
+        """
+        half_life = float(document["half_life"])
+        if not 0.0 <= half_life < inf:
+            raise ValueError(f"half-life of {half_life} s")
+        made = cls(half_life)
+        made._time = float(document["time"])
+        made._used = {str(user): float(used) for user, used in document["used"].items()}
+        made._entered = {int(job): float(until) for job, until in document["entered"].items()}
+        return made
 
     def _move_to(self, time: float) -> None:
         if time > self._time:

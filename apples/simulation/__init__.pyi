@@ -1,4 +1,3 @@
-from apples.scheduling.loops.compiled import ENGINE as ENGINE
 from apples.simulation.config import COSTS as COSTS
 from apples.simulation.config import SimulationConfig as SimulationConfig
 from apples.simulation.config import SimulationResult as SimulationResult
@@ -40,7 +39,6 @@ from apples.simulation.gantt import draw as draw
 from apples.simulation.gantt import lay_out as lay_out
 from apples.simulation.generators import SERVICE_SECONDS as SERVICE_SECONDS
 from apples.simulation.generators import downey_workload as downey_workload
-from apples.simulation.log_validation import GroupWaits as GroupWaits
 from apples.simulation.log_validation import WaitExplanation as WaitExplanation
 from apples.simulation.log_validation import WaitFit as WaitFit
 from apples.simulation.log_validation import explain as explain
@@ -49,8 +47,6 @@ from apples.simulation.machine_file import MachineDocument as MachineDocument
 from apples.simulation.machine_file import read_machine as read_machine
 from apples.simulation.metrics import by_partition as by_partition
 from apples.simulation.metrics import summary as summary
-from apples.simulation.packed import LONGEST_LINE as LONGEST_LINE
-from apples.simulation.packed import LogText as LogText
 from apples.simulation.pages.charts import CELLS as CELLS
 from apples.simulation.pages.charts import ChartSeries as ChartSeries
 from apples.simulation.pages.charts import gantt as gantt_chart
@@ -102,6 +98,7 @@ from apples.simulation.speedup import linear as linear
 from apples.simulation.speedup import parse_speedup as parse_speedup
 from apples.simulation.speedup import table as table
 from apples.simulation.sweep import Cell as Cell
+from apples.simulation.sweep import MetricChange as MetricChange
 from apples.simulation.sweep import Results as Results
 from apples.simulation.sweep import change_of as change_of
 from apples.simulation.sweep import compare as compare
@@ -112,6 +109,11 @@ from apples.simulation.sweep import sweep as run_sweep
 from apples.simulation.swf import COLUMNS as COLUMNS
 from apples.simulation.text import baseline_of as baseline_of
 from apples.simulation.text import sweep_table as sweep_table
+from apples.simulation.verdicts import change_words as change_words
+from apples.simulation.verdicts import overall_word as overall_word
+from apples.simulation.verdicts import relative_change as relative_change
+from apples.simulation.verdicts import tally as tally
+from apples.simulation.verdicts import verdict_word as verdict_word
 from apples.simulation.workload import dependencies_of as dependencies_of
 from apples.simulation.workload import instants as instants
 from apples.simulation.workload import rigid as rigid

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
-from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.passes import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation, RunningJob
 from apples.simulation.speedup import Speedup, linear
 from apples.ui.units import counted, duration, in_one_line
@@ -232,8 +232,8 @@ class SimulationConfig:
         (`RunningJob.limit`). `kill`: it is ended so many seconds after it.
     checkpoint
         What a run that is lost goes on from; None: it starts again from nothing.
-    strict
-        Whether a user's policy that fails in a pass ends the simulation.
+    fallback
+        Whether first-come-first-served decides a pass in which the policy fails; else the failure is an error.
     idle_watts, busy_watts
         Of a node; energy is not known without them.
     """
@@ -259,7 +259,7 @@ class SimulationConfig:
     limits: str = "overrun"
     grace: float = 0.0
     checkpoint: Checkpointing | None = None
-    strict: bool = False
+    fallback: bool = False
     idle_watts: float | None = None
     busy_watts: float | None = None
 
@@ -404,7 +404,7 @@ class SimulationResult:
     node_seconds
         Nodes that were occupied, times seconds.
     engine
-        `numba` or `python` for a compiled kernel, `events` for the event engine.
+        `numba` for a compiled kernel, `events` for the event engine.
     seconds
         Simulation, wall time without reading and compiling.
     restarts
@@ -415,14 +415,12 @@ class SimulationResult:
         What was done of the runs that were lost: since their last checkpoint, and what they had saved in
         theirs, in processor-seconds on the processors asked for.
     passes, failed_passes
-        Passes of the event engine, and those of them in which a user's policy failed, so that
+        Passes of the event engine, and those of them in which the policy failed, so that
         first-come-first-served decided.
     failures
         The first failure of each kind, and how many there were.
     rejected, held
         Job -> reason, of those that the policy will never run; of those that it held back and never released.
-    put_aside
-        When the policy was not asked any more, None: it was asked to the end.
     reservations
         The advance reservations that began, each with the nodes that it `taken` had at its beginning.
     refused_starts, first_refused
@@ -457,7 +455,6 @@ class SimulationResult:
     passes: int = 0
     failed_passes: int = 0
     failures: tuple[tuple[PolicyFailure, int], ...] = ()
-    put_aside: float | None = None
     partition: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     partition_node_seconds: tuple[float, ...] = ()
 

@@ -20,13 +20,12 @@ from time import perf_counter
 import numpy as np
 
 from apples.errors import UsageError
-from apples.scheduling.driver import Driver, SchedulerBackend, name_of, policy_at
-from apples.scheduling.guard import PolicyFailedError, PolicyFailure, guard_of
+from apples.scheduling.driver import Driver, SchedulerBackend
 from apples.scheduling.instants import instant
 from apples.scheduling.jobs import JobKind
 from apples.scheduling.ledger import OVERDUE_SECONDS, ClusterLedger, Refused
+from apples.scheduling.passes import PolicyFailure, name_of, policy_at
 from apples.scheduling.policy import AdvanceReservation, NodeLoad, RunningJob, SchedulingPolicy
-from apples.scheduling.proposals import Change
 from apples.simulation.config import NodeFailure, OwnerLoad, SimulationConfig, SimulationResult
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
@@ -141,7 +140,7 @@ class EventEngine(SchedulerBackend):
             grace=config.grace if config.kills else None,
             usage_half_life=getattr(policy, "usage_half_life", None),
             advance=config.advance,
-            acknowledged=(Change.SHRINK, Change.GROW) if config.acknowledges else (),
+            resizes_take_time=config.acknowledges,
             choose=self._least_loaded if config.owners else None,
         )
         if config.owners:
@@ -153,11 +152,11 @@ class EventEngine(SchedulerBackend):
                 for node in range(config.nodes)
             ]  # fmt: skip
         self.now = self.jobs[0].submit
-        self.driver = Driver(policy, self.ledger, lambda: self.now, self)
+        self.driver = Driver(policy, self.ledger, lambda: self.now, self, fallback=config.fallback)
         count = len(self.jobs)
         # By position in the workload. The work of a job is what was left of it at `since`, in seconds on
         # the processors it asked for; at `rate` seconds of work a second it ends at `end`. No rate: the job
-        # does not run; the ledger may have it among the running ones, as its start waits for nodes.
+        # does not run.
         self.start = [nan] * count
         self.end = [nan] * count
         self.work = [0.0] * count
@@ -178,7 +177,8 @@ class EventEngine(SchedulerBackend):
         self.killed = 0
         self.work_lost = self.work_saved = 0.0
         self.passes = 0
-        self.guard = guard_of(policy)
+        # By kind: the first failure of the policy, and how many there were.
+        self.policy_failures: dict[str, tuple[PolicyFailure, int]] = {}
         self.idle_passes = 0
         self.promised = False
         self.node_seconds = 0.0
@@ -248,7 +248,7 @@ class EventEngine(SchedulerBackend):
         self.stalled = self._only_promises() and not self._started_instead()
 
     def goes_on(self) -> bool:
-        """Return whether a guarded policy that lets jobs wait for ever was helped: some were started."""
+        """Return whether first-come-first-served started jobs that the policy lets wait for ever."""
         return not self.stalled and self._started_instead()
 
     # --------------------------------------------------------------------------------- events
@@ -299,9 +299,9 @@ class EventEngine(SchedulerBackend):
         return self.idle_passes > 2 * len(ledger.queue) + 16
 
     def _started_instead(self) -> bool:
-        """Return whether first-come-first-served started a job that a guarded policy lets wait for ever."""
+        """Return whether first-come-first-served started a job that the policy lets wait for ever."""
         self.idle_passes = 0
-        if self.guard is None or not self.ledger.queue:
+        if not (self.config.fallback and self.ledger.queue):
             return False
         self.driver.pass_instead(never_starts(self.ledger))
         return bool(self.ledger.running)
@@ -348,7 +348,7 @@ class EventEngine(SchedulerBackend):
         elif kind == SAFE_POINT:
             self._reach_safe_point(order, k)
         elif kind == CONFIRM:
-            self.driver.confirm(k)
+            self._finish_resize(order, k)
         elif kind == ASK:
             self._demand(k)
         elif kind in (ADVANCE, OWNER):
@@ -404,8 +404,6 @@ class EventEngine(SchedulerBackend):
         number, ledger = self.jobs[k].id, self.ledger
         if self.rate[k] > 0.0:
             self._end_job(k, completed=False)
-        elif number in ledger.running:  # it has not begun
-            self.driver.end(number)
         elif number in ledger.held or any(job.id == number for job in ledger.queue):
             self.driver.withdraw(number)
         elif k in self.to_come:
@@ -476,16 +474,22 @@ class EventEngine(SchedulerBackend):
         """
         cost, k = self.config.cost, self.position[running.job.id]
         stall = cost.seconds(nodes_before, running.nodes)
-        wait = cost.waiting_seconds(nodes_before, running.nodes) if running.proposal else 0.0
+        wait = cost.waiting_seconds(nodes_before, running.nodes) if running.changing else 0.0
         if wait > 0.0:
             self.resizing[self.order[k]] = stall
             at = instant(self.now + wait)
             heapq.heappush(self.events, (at, SAFE_POINT, self.order[k], k))
         else:
             self._set_rate(running, stall)
-        if running.proposal:
+        if running.changing:
             at = instant(instant(self.now + wait) + stall)
-            heapq.heappush(self.events, (at, CONFIRM, 0, running.proposal))
+            heapq.heappush(self.events, (at, CONFIRM, self.order[k], k))
+
+    def _finish_resize(self, order: int, k: int) -> None:
+        """Have the nodes be free that a job has left, unless the run that was resized has ended meanwhile."""
+        number = self.jobs[k].id
+        if self.order[k] == order and number in self.ledger.resizing:
+            self.driver.finish_resize(number)
 
     def _reach_safe_point(self, order: int, k: int) -> None:
         """Begin a resize, unless the run that it was of has ended meanwhile."""
@@ -494,7 +498,12 @@ class EventEngine(SchedulerBackend):
             self._set_rate(self.ledger.running[self.jobs[k].id], stall)
 
     def migrate_job(self, running: RunningJob) -> None:
-        """Stall a job for what a growth costs that moves no data; it then goes on at the rate of its new nodes."""
+        """Stall a job for what a growth costs that moves no data; it then goes on at the rate of its new nodes.
+
+        It has left the old ones at once.
+        """
+        if running.changing:
+            self.driver.finish_resize(running.job.id)
         self._set_rate(running, self.config.cost.expand)
 
     def update_share(self, running: RunningJob) -> None:
@@ -523,15 +532,9 @@ class EventEngine(SchedulerBackend):
         self._is_over(self.position[job])
 
     def policy_failed(self, failure: PolicyFailure) -> None:
-        """Go on, unless the run is strict; the result says how often it was.
-
-        Raises
-        ------
-        UsageError
-            The run is strict.
-        """
-        if self.config.strict:
-            raise PolicyFailedError(failure)
+        """Count the failure for the result."""
+        first, count = self.policy_failures.get(failure.kind, (failure, 0))
+        self.policy_failures[failure.kind] = (first, count + 1)
 
     def refuse(self, refused: Refused) -> None:
         """End the simulation: a policy under study that breaks a limit is wrong.
@@ -543,8 +546,8 @@ class EventEngine(SchedulerBackend):
         DecisionError
             Elsewhere; names the decision, the time and the reason.
         """
-        looks = self.guard is None and "reservations" in getattr(self.policy, "looks_at", ())
-        if refused.crosses and not looks:
+        looks = "reservations" in getattr(self.policy, "looks_at", ())
+        if refused.crosses and (self.config.fallback or not looks):
             self.first_refused = self.first_refused or str(refused)
             self.refused_starts += 1
             return
@@ -644,9 +647,8 @@ class EventEngine(SchedulerBackend):
             rejected=self.ledger.rejected,
             held={number: self.ledger.waits[number].reason for number in self.ledger.held},
             passes=self.passes,
-            failed_passes=self.guard.failed_passes if self.guard else 0,
-            failures=tuple(self.guard.failures.values()) if self.guard else (),
-            put_aside=self.guard.put_aside if self.guard else None,
+            failed_passes=sum(count for _, count in self.policy_failures.values()),
+            failures=tuple(self.policy_failures.values()),
         )
 
 

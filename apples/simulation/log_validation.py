@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
-from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.passes import PolicyFailure
 from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import SimulationConfig
+from apples.simulation.documents import WaitGroup
 from apples.simulation.run import simulate
 from apples.simulation.sources import read_log
 from apples.simulation.swf import NEEDED, Log
@@ -31,23 +32,13 @@ EXPLAINED = 1.25
 DAY = 86400.0
 FEWEST = 20
 """Jobs of a group; smaller groups are left out of a breakdown."""
-LEAST_COMPARED = 100
+MIN_COMPARED = 100
 """Jobs with a known wait in each half: the mean wait of fewer is that of a few jobs, and so is the verdict."""
 
 
-@dataclass(frozen=True)
-class GroupWaits:
-    """Mean waits of the jobs of one day, size or partition, seconds: the log's and the simulation's."""
-
-    name: str
-    jobs: int
-    logged: float
-    simulated: float
-
-    @property
-    def log_ratio(self) -> float:
-        """Logarithm of simulated over logged, `SMALL` added to both."""
-        return log((self.simulated + SMALL) / (self.logged + SMALL))
+def log_ratio(group: WaitGroup) -> float:
+    """Return the logarithm of the simulated over the logged wait, `SMALL` added to both."""
+    return log((group["simulated_wait"] + SMALL) / (group["logged_wait"] + SMALL))
 
 
 @dataclass(frozen=True)
@@ -62,21 +53,20 @@ class WaitFit:
         "day", "size", and "partition" where the log has several -> groups.
     """
 
-    overall: GroupWaits
-    breakdowns: Mapping[str, tuple[GroupWaits, ...]]
+    overall: WaitGroup
+    breakdowns: Mapping[str, tuple[WaitGroup, ...]]
 
     def factor(self, breakdown: str) -> float:
         """Return by which factor the groups of a breakdown are off: the mean of their log ratios' sizes."""
         groups = self.breakdowns[breakdown]
-        jobs = sum(group.jobs for group in groups)
-        return (
-            exp(sum(group.jobs * abs(group.log_ratio) for group in groups) / jobs) if jobs else 1.0
-        )
+        jobs = sum(group["jobs"] for group in groups)
+        off = sum(group["jobs"] * abs(log_ratio(group)) for group in groups)
+        return exp(off / jobs) if jobs else 1.0
 
     @property
     def worst(self) -> tuple[str, float]:
         """The breakdown that is off most, and its factor; "overall" is one of them."""
-        factors = {"overall": exp(abs(self.overall.log_ratio))}
+        factors = {"overall": exp(abs(log_ratio(self.overall)))}
         factors |= {name: self.factor(name) for name in self.breakdowns}
         return max(factors.items(), key=lambda item: item[1])
 
@@ -138,7 +128,7 @@ def waits_of_log(path: Path) -> tuple[Log, NDArray[np.float64]]:
     Raises
     ------
     UsageError
-        The log tells no wait at all. Permanent.
+        The log has no waits, or each of them is zero. Permanent.
     """
     read = read_log(path, (*NEEDED, "wait", "partition"))
     waits = read.columns["wait"]
@@ -146,6 +136,13 @@ def waits_of_log(path: Path) -> tuple[Log, NDArray[np.float64]]:
     if np.isnan(waits).all():
         raise UsageError(
             f"{path}: has no wait times of its jobs: there is nothing to compare with",
+            code="waits-missing",
+            file=path,
+        )
+    if not np.nan_to_num(waits).any():
+        raise UsageError(
+            f"{path}: every known wait is 0 s: the jobs never queued, or their waits were not recorded; "
+            "such a log can confirm no policy",
             code="waits-missing",
             file=path,
         )
@@ -193,14 +190,14 @@ def explain(
         compared = int(known.sum())
         for half, made in zip((first_half, ~first_half), fits, strict=True):
             chosen = np.flatnonzero(known & half)
-            if len(chosen) < LEAST_COMPARED:
+            if len(chosen) < MIN_COMPARED:
                 raise UsageError(
                     f"{read.source}: {len(chosen)} waits to compare with in one half of its jobs: too few "
-                    f"for a verdict, which needs {LEAST_COMPARED} in each",
+                    f"for a verdict, which needs {MIN_COMPARED} in each",
                     code="waits-too-few",
                     file=read.source,
                     value=len(chosen),
-                    bound=LEAST_COMPARED,
+                    bound=MIN_COMPARED,
                 )
             made[name] = WaitFit(
                 _group("all", chosen, logged, simulated),
@@ -219,7 +216,7 @@ def _breakdowns(
     chosen: NDArray[np.intp],
     logged: NDArray[np.float64],
     simulated: NDArray[np.float64],
-) -> Iterator[tuple[str, tuple[GroupWaits, ...]]]:
+) -> Iterator[tuple[str, tuple[WaitGroup, ...]]]:
     day = ((workload.submit - workload.submit[0]) // DAY).astype(np.int64)
     size = np.floor(np.log2(workload.processors)).astype(np.int64)
     keys: dict[str, tuple[NDArray[np.int64], Callable[[int], str]]] = {
@@ -244,7 +241,10 @@ def _group(
     chosen: NDArray[np.intp],
     logged: NDArray[np.float64],
     simulated: NDArray[np.float64],
-) -> GroupWaits:
-    return GroupWaits(
-        name, len(chosen), float(logged[chosen].mean()), float(simulated[chosen].mean())
-    )
+) -> WaitGroup:
+    return {
+        "name": name,
+        "jobs": len(chosen),
+        "logged_wait": float(logged[chosen].mean()),
+        "simulated_wait": float(simulated[chosen].mean()),
+    }

@@ -12,7 +12,7 @@ from pydantic import Field, Strict, model_validator
 import hat
 from apples.simulation.config import Partition
 
-MOST_PARTITIONS = 100
+MAX_PARTITIONS = 100
 """Each has a queue and a policy of its own; one of your own is a process in each."""
 
 PartitionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=253)]
@@ -45,7 +45,7 @@ class PartitionEntry(hat.StrictTable):
 class MachineDocument(hat.StrictTable):
     """A machine file as written."""
 
-    partition: Annotated[list[PartitionEntry], Field(min_length=1, max_length=MOST_PARTITIONS)]
+    partition: Annotated[list[PartitionEntry], Field(min_length=1, max_length=MAX_PARTITIONS)]
 
     @property
     def numbers(self) -> list[int]:
@@ -56,7 +56,7 @@ class MachineDocument(hat.StrictTable):
         ]
 
     @model_validator(mode="after")
-    def _partitions_are_told_apart(self) -> MachineDocument:
+    def _check_partition_names(self) -> MachineDocument:
         hat.refuse([*self._repeated(), *self._defaults()])
         return self
 

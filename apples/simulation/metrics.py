@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from apples.errors import UsageError, unwritable
 from apples.io import documents
-from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.passes import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import SimulationConfig, SimulationResult
+from apples.simulation.documents import (
+    BegunReservation,
+    HeldJob,
+    PartitionFigures,
+    Percentiles,
+    PolicyFailures,
+    SimulationFigures,
+)
 from apples.simulation.workload import Workload
 
 TAU = 10.0
@@ -67,8 +75,8 @@ def energy(result: SimulationResult, config: SimulationConfig, seconds: float) -
 
 def summary(
     workload: Workload, result: SimulationResult, config: SimulationConfig
-) -> dict[str, object]:
-    """Return the figures of `apples.simulation/1` that the result gives."""
+) -> SimulationFigures:
+    """Return the keys of `apples.simulation/1` that follow from the result."""
     values = job_outcomes(workload, result)
     if not len(values.wait):
         why = f": the policy rejected {len(result.rejected)}" if len(result.rejected) else ""
@@ -86,8 +94,16 @@ def summary(
     return {
         "jobs": len(workload),
         "completed": int(result.completed.sum()),
-        **{f"mean_{name}": float(getattr(values, name).mean()) for name in OUTCOMES},
-        "percentiles": {name: _percentiles(getattr(values, name)) for name in OUTCOMES},
+        "mean_wait": float(values.wait.mean()),
+        "mean_response": float(values.response.mean()),
+        "mean_slowdown": float(values.slowdown.mean()),
+        "mean_bounded_slowdown": float(values.bounded_slowdown.mean()),
+        "percentiles": Percentiles(
+            wait=_percentiles(values.wait),
+            response=_percentiles(values.response),
+            slowdown=_percentiles(values.slowdown),
+            bounded_slowdown=_percentiles(values.bounded_slowdown),
+        ),
         "makespan": span,
         "utilisation": result.node_seconds / (config.nodes * span) if span else 0.0,
         "energy": energy(result, config, span),
@@ -105,7 +121,6 @@ def summary(
         "first_held": first_held(result),
         "failed_passes": result.failed_passes,
         "policy_failures": [_failure(first, count) for first, count in result.failures],
-        "put_aside": result.put_aside,
     }
 
 
@@ -114,7 +129,7 @@ def _percentiles(values: Values) -> dict[str, float]:
     return dict(zip(map(str, PERCENTILES), found, strict=True))
 
 
-def _reservation(one: AdvanceReservation) -> dict[str, object]:
+def _reservation(one: AdvanceReservation) -> BegunReservation:
     return {
         "name": one.name,
         "begin": one.begin,
@@ -124,7 +139,7 @@ def _reservation(one: AdvanceReservation) -> dict[str, object]:
     }
 
 
-def _failure(first: PolicyFailure, count: int) -> dict[str, object]:
+def _failure(first: PolicyFailure, count: int) -> PolicyFailures:
     return {
         "kind": first.kind,
         "passes": count,
@@ -136,14 +151,15 @@ def _failure(first: PolicyFailure, count: int) -> dict[str, object]:
 
 def by_partition(
     workload: Workload, result: SimulationResult, config: SimulationConfig
-) -> dict[str, dict[str, object]]:
+) -> dict[str, PartitionFigures]:
     """Return the figures of each partition; its means are null where no job completed."""
-    figures: dict[str, dict[str, object]] = {}
+    figures: dict[str, PartitionFigures] = {}
     span = makespan(workload, result)
     for place, part in enumerate(config.partitions):
         there = result.partition == place
         done = result.completed & there
         values = job_outcomes(workload, replace(result, completed=done))
+        means = [float(getattr(values, name).mean()) if done.any() else None for name in OUTCOMES]
         seconds = result.partition_node_seconds[place]
         figures[part.name] = {
             "nodes": part.nodes,
@@ -154,16 +170,16 @@ def by_partition(
             "jobs": int(there.sum()),
             "completed": int(done.sum()),
             "rejected": sum(job in result.rejected for job in workload.job[there].tolist()),
-            **{
-                f"mean_{name}": float(getattr(values, name).mean()) if done.any() else None
-                for name in OUTCOMES
-            },
+            "mean_wait": means[0],
+            "mean_response": means[1],
+            "mean_slowdown": means[2],
+            "mean_bounded_slowdown": means[3],
             "utilisation": seconds / (part.nodes * span) if span else 0.0,
         }
     return figures
 
 
-def first_held(result: SimulationResult) -> dict[str, object] | None:
+def first_held(result: SimulationResult) -> HeldJob | None:
     """Return the job that the policy held back first and never released, and why; None if there is none."""
     for number, reason in result.held.items():
         return {"job": number, "reason": reason}

@@ -15,13 +15,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.passes import PolicyFailure
 from apples.scheduling.policy import AdvanceReservation
 from apples.simulation.config import Partition, SimulationConfig, SimulationResult
 from apples.simulation.workload import Workload
 
 KILOBYTE = 1024
-MOST_NAMED = 10
+MAX_NAMED = 10
 """Partitions that the machine does not have that are named."""
 
 V = TypeVar("V")
@@ -162,12 +162,12 @@ def unknown_partitions(workload: Workload, partitions: Sequence[Partition]) -> I
     if not partitions:
         return
     _, unknown = named_partition(workload, partitions)
-    for name, count in unknown.most_common(MOST_NAMED):
+    for name, count in unknown.most_common(MAX_NAMED):
         yield (
             f"{count} jobs of partition {name}, which the machine file does not have: "
             f"they go to {partitions[default_of(partitions)].name}, or where they fit"
         )
-    more = unknown.most_common()[MOST_NAMED:]
+    more = unknown.most_common()[MAX_NAMED:]
     if more:
         yield f"{sum(count for _, count in more)} jobs of {len(more)} further such partitions"
 
@@ -309,7 +309,6 @@ def joined(
         for time, k, cores in one.changes
     ]
     every = [one for _, one in there]
-    aside = [one.put_aside for one in every if one.put_aside is not None]
     seconds = tuple(0.0 if one is None else one.node_seconds for one in results)
     return SimulationResult(
         **columns,
@@ -329,7 +328,6 @@ def joined(
         passes=sum(one.passes for one in every),
         failed_passes=sum(one.failed_passes for one in every),
         failures=tuple(_failures_of(every)),
-        put_aside=min(aside, default=None),
         partition=chosen,
         partition_node_seconds=seconds,
     )

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.random import Generator
 
 from apples.errors import UsageError
-from apples.scheduling.driver import decisions_of
 from apples.scheduling.jobs import Decision
+from apples.scheduling.passes import decisions_of
 from apples.scheduling.policy import ClusterState, SchedulingPolicy
 from apples.simulation.config import COSTS, NodeFailure, SimulationConfig
 from apples.simulation.engine import EventEngine
@@ -39,7 +39,7 @@ from apples.simulation.workload import Workload, mark_malleable, rigid
 SEEDS = 6
 """Generated workloads of each kind."""
 
-MOST_JOBS = 24
+MAX_JOBS = 24
 
 
 class PolicyCheckError(UsageError):
@@ -163,7 +163,7 @@ def _check_run(checked: CheckedPolicy, workload: Workload, config: SimulationCon
 
 def _rigid(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
     """Return rigid jobs full of ties: equal submissions and ends, exact requests, whole machines."""
-    count = int(random.integers(1, MOST_JOBS + 1))
+    count = int(random.integers(1, MAX_JOBS + 1))
     submit = random.integers(0, 40, count).astype(np.float64)
     run = random.integers(1, 20, count).astype(np.float64)
     slack = random.choice([0.0, 0.0, 1.0, 7.0, 25.0], count)

@@ -7,7 +7,9 @@ and demands are read here, and the workload is cut and marked as the words say.
 from __future__ import annotations
 
 import csv
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from math import inf, isfinite
@@ -17,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from apples.errors import UsageError
-from apples.scheduling.guard import PASS_SECONDS, GuardedPolicy, guard_of
-from apples.scheduling.loading import load_policy, option_value
+from apples.scheduling.loading import is_of_user, load_policy, option_value
+from apples.scheduling.passes import name_of
 from apples.scheduling.policies import POLICIES
 from apples.scheduling.policies.migration import LoadMigration
+from apples.scheduling.policies.slowdown_driven import SlowdownDriven
 from apples.scheduling.policies.slurm import factors_of
 from apples.scheduling.policy import AdvanceReservation, SchedulingPolicy
 from apples.simulation.config import (
@@ -34,7 +37,7 @@ from apples.simulation.config import (
     SimulationResult,
 )
 from apples.simulation.log_validation import WaitExplanation, explain, waits_of_log
-from apples.simulation.run import KERNELS, EngineName, simulate
+from apples.simulation.run import ENGINES, KERNELS, EngineName, simulate
 from apples.simulation.sources import Source, is_generated, load_workload
 from apples.simulation.speedup import parse_speedup
 from apples.simulation.workload import NAMED, Workload, mark_malleable
@@ -194,7 +197,6 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "limits": "overrun, kill: what becomes of a job that reaches its requested time",
     "grace": "seconds after its limit at which a job is killed",
     "checkpoint": "SECONDS[,cost=SECONDS]: a lost run goes on from its last checkpoint",
-    "pass_seconds": "processor time that a policy of your own may take in one pass",
     "idle_watts": "of a node",
     "busy_watts": "of a node",
     "failures": "CSV file: time,node,repaired",
@@ -207,7 +209,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "reservations": "CSV file: start,duration,nodes[,name]: nodes kept from jobs for a time",
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "priorities": "NAME:NUMBER,..: of qualities of service or queues, for order=priority",
-    "engine": "auto, events",
+    "engine": "auto, events, kernel",
     "machine": "TOML file: partitions, with memory, GPUs and speed of their nodes",
     "topology": "hwloc XML, synthetic string or origin:CPUS: places matter",
     "placement": "best, first, spread, random",
@@ -216,11 +218,20 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
 }
 PLACES = frozenset({"topology", "placement", "requirement", "sensitivity"})
 """Those of them that say where jobs run."""
-MOST_FAILURES = 1e6
+BOUNDS = ("minimum", "maximum")
+RESIZE_COSTS = (
+    "cost",
+    "shrink_seconds",
+    "expand_seconds",
+    "resize_wait",
+    "data_bytes",
+    "bandwidth",
+)
+MAX_FAILURES = 1e6
 NUMBERS = (
     "minimum", "maximum", "shrink_seconds", "expand_seconds", "resize_wait", "data_bytes", "bandwidth",
     "idle_watts", "busy_watts", "mtbf", "mttr", "sensitivity", "overrun_seconds",
-    "pass_seconds", "grace",
+    "grace",
 )  # fmt: skip
 
 
@@ -295,16 +306,15 @@ class SimulationOptions:
     def engine(self) -> EngineName:
         """The engine asked for."""
         name = self.simulation.get("engine", "auto")
-        if name == "auto":
-            return "auto"
-        if name == "events":
-            return "events"
+        for engine in ENGINES:
+            if engine == name:
+                return engine
         raise UsageError(
-            f"option engine={name}: not one of auto, events",
+            f"option engine={name}: not one of {', '.join(ENGINES)}",
             code="value-unknown",
             option="engine",
             value=name,
-            known=["auto", "events"],
+            known=list(ENGINES),
         )
 
 
@@ -526,14 +536,14 @@ def _failures(
                 bound=0,
             )
         expected = nodes * (end - begin) / (between + repair)
-        if expected > MOST_FAILURES:
+        if expected > MAX_FAILURES:
             raise UsageError(
-                f"options mtbf and mttr: about {expected:.3g} failures; at most {MOST_FAILURES} are simulated",
+                f"options mtbf and mttr: about {expected:.3g} failures; at most {MAX_FAILURES} are simulated",
                 code="value-range",
                 option="mtbf",
                 value=between,
                 failures=expected,
-                bound=MOST_FAILURES,
+                bound=MAX_FAILURES,
             )
         rng = np.random.default_rng((seed, 1))
         for node in range(nodes):
@@ -545,7 +555,7 @@ def _failures(
     return tuple(sorted(failures, key=lambda f: (f.time, f.node)))
 
 
-MOST_PROCESSORS = 1 << 40
+MAX_PROCESSORS = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -570,15 +580,11 @@ class PreparedSimulation:
     malleable: float
 
     def run(self, record: bool = False) -> SimulationResult:
-        """Return what becomes of the jobs."""
-        try:
+        """Return what becomes of the jobs; the text that a user's policy prints goes to stderr."""
+        with redirect_stdout(sys.stderr):
             return simulate(
                 self.workload, self.policy, self.config, engine=self.options.engine, record=record
             )
-        finally:
-            guard = guard_of(self.policy)
-            if guard is not None:
-                guard.close()
 
 
 def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int | None:
@@ -587,13 +593,13 @@ def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int
         processors = nodes * cores
     if processors is None:
         return None
-    if not 1 <= processors <= MOST_PROCESSORS:
+    if not 1 <= processors <= MAX_PROCESSORS:
         raise UsageError(
-            f"--processors {processors}: a machine has at least one, at most {MOST_PROCESSORS}",
+            f"--processors {processors}: a machine has at least one, at most {MAX_PROCESSORS}",
             code="value-range",
             option="--processors",
             value=processors,
-            bound=[1, MOST_PROCESSORS],
+            bound=[1, MAX_PROCESSORS],
         )
     return processors
 
@@ -605,6 +611,26 @@ def options_of_policy(policy: str, words: Sequence[str]) -> list[str]:
         for word in words
         if ":" not in word.split("=")[0] or word.startswith(f"{policy}:")
     ]
+
+
+def _check_resize_options(chosen: SchedulingPolicy, name: str, words: Mapping[str, str]) -> None:
+    """Reject options of resizes for SD-Policy: it has jobs share nodes, and resizes no malleable job.
+
+    An evolving job (`demands`) and a job that leaves an owner's node (`owners`) are resized under it too.
+    """
+    if not isinstance(chosen, SlowdownDriven):
+        return
+    unused = [*BOUNDS, *(() if {"demands", "owners"} & words.keys() else RESIZE_COSTS)]
+    for option in unused:
+        if option in words:
+            raise UsageError(
+                f"option {option}={words[option]}: does not apply to --policy {name}, whose malleable jobs share "
+                f"nodes and are not resized; beside other policies, write POLICY:{option}={words[option]}",
+                code="option-not-applicable",
+                option=option,
+                value=words[option],
+                policy=name,
+            )
 
 
 def prepare(
@@ -629,16 +655,9 @@ def prepare(
         Whatever is wrong with the words or the log. Permanent.
     """
     options = parse_options(words)
-    pass_seconds = options.number("pass_seconds", PASS_SECONDS)
-    if not pass_seconds > 0:
-        raise UsageError(
-            f"option pass_seconds={pass_seconds:g}: must be more than 0",
-            code="value-range",
-            option="pass_seconds",
-            value=pass_seconds,
-            bound=0,
-        )
-    chosen = load_policy(policy, options.policy, pass_seconds, SIMULATION_OPTIONS)
+    with redirect_stdout(sys.stderr):
+        chosen = load_policy(policy, options.policy, SIMULATION_OPTIONS)
+    _check_resize_options(chosen, policy, options.simulation)
     if seed < 0:
         raise UsageError(
             f"--seed {seed}: a seed is 0 or more",
@@ -679,7 +698,10 @@ def prepare(
         nodes, cores = sum(part.nodes for part in machine), max(alike) if len(alike) == 1 else 1
         size = nodes * cores
     config = config_of(options, size, nodes, cores, seed=seed, begin=begin, end=end)
-    config = replace(config, partitions=machine, strict=strict, dependencies=source.dependencies)
+    fallback = is_of_user(policy) and not strict
+    config = replace(
+        config, partitions=machine, fallback=fallback, dependencies=source.dependencies
+    )
     if not PLACES.isdisjoint(options.simulation):
         if machine:
             raise UsageError(
@@ -713,7 +735,7 @@ def _machine_of(options: SimulationOptions, is_sized: bool) -> tuple[Partition, 
     return machine
 
 
-MOST_BY_EVENTS = 50_000
+MAX_BY_EVENTS = 50_000
 """Jobs of a log on which a policy without a kernel is tried though nobody names it: some tens of seconds."""
 
 
@@ -723,7 +745,7 @@ def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
     known = ("reservations", "loads", "priority", *NAMED)
     unknown = [name for name in wanted if name not in known]
     if unknown:
-        name = policy.name if isinstance(policy, GuardedPolicy) else repr(policy)
+        name = name_of(policy)
         raise UsageError(
             f"policy {name}: looks at {unknown[0]!r}: not one of {', '.join(known)}",
             code="field-unknown",
@@ -745,7 +767,7 @@ def base_policies() -> tuple[str, ...]:
 
 def explain_waits(
     log: str, policy: str | None, words: Sequence[str], *, processors: int | None, nodes: int | None,
-    cores: int | None, seed: int, strict: bool = False, most_by_events: int = MOST_BY_EVENTS,
+    cores: int | None, seed: int, strict: bool = False, most_by_events: int = MAX_BY_EVENTS,
 ) -> WaitExplanation:  # fmt: skip
     """Return which base policy, or the named one, explains the waits in a log.
 
@@ -761,24 +783,24 @@ def explain_waits(
     """
     if is_generated(log):
         raise UsageError(
-            f"{log}: a model workload has no waits; --calibrate needs a log",
+            f"{log}: a model workload has no waits; --explain-waits needs a log",
             code="option-not-applicable",
-            option="--calibrate",
+            option="--explain-waits",
             log=log,
         )
     names = [*base_policies(), *([policy] if policy and policy not in POLICIES else [])]
     if policy is not None and policy in POLICIES and policy not in names:
         does = "resizes" if POLICIES[policy].uses_malleable else "moves"
         raise UsageError(
-            f"--calibrate: {policy} {does} jobs; a log has rigid jobs only",
+            f"--explain-waits: {policy} {does} jobs; a log has rigid jobs only",
             code="policy-unsuitable",
-            option="--calibrate",
+            option="--explain-waits",
             policy=policy,
         )
     read, waits = waits_of_log(Path(log))
     policies = {
         name: load_policy(
-            name, parse_options(options_of_policy(name, words)).policy, others=SIMULATION_OPTIONS
+            name, parse_options(options_of_policy(name, words)).policy, SIMULATION_OPTIONS
         )
         for name in names
     }
@@ -793,5 +815,7 @@ def explain_waits(
         if len(made.workload) > most_by_events and name != policy and POLICIES[name] not in KERNELS
     ]
     policies = {name: one for name, one in policies.items() if name not in slow}
-    explained = explain(policies, made.workload, made.config, read, waits)
+    config = replace(made.config, fallback=not strict)
+    with redirect_stdout(sys.stderr):
+        explained = explain(policies, made.workload, config, read, waits)
     return replace(explained, not_tried=tuple(slow))

@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from importlib import import_module
-from types import ModuleType
 from typing import Literal
 
 import numpy as np
 
 from apples.errors import UsageError
-from apples.scheduling import loops
-from apples.scheduling.guard import guard_of
 from apples.scheduling.ledger import OVERDUE_SECONDS
+from apples.scheduling.loops import can_compile
 from apples.scheduling.policies import (
     Conservative,
     Easy,
-    Equipartition,
     FirstComeFirstServed,
     FirstFit,
     ShortestJobFirst,
@@ -32,54 +29,41 @@ from apples.simulation.partitioned import joined, shares_of
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
-EngineName = Literal["auto", "events"]
+EngineName = Literal["auto", "events", "kernel"]
+ENGINES: tuple[EngineName, ...] = ("auto", "events", "kernel")
 
-#: Policies that exist in two forms on purpose: as a value (`apples.scheduling.policies`), which the event
-#: engine, a live scheduler and a reader use, and as a compiled kernel of the name given here, 50 to 90 times
-#: faster. `tests/simulation/test_oracles.py` holds all of them equal, bit for bit. The number says how many
-#: jobs plain Python simulates in about the time that loading numba and the kernel takes, or less.
+#: Policies in two forms: as a value (`apples.scheduling.policies`), which the event engine and a live scheduler
+#: ask, and as a compiled kernel of the name given here, 50 to 90 times faster.
+#: `tests/simulation/test_oracles.py` holds both forms equal, bit for bit. The number says how many jobs the event
+#: engine simulates in about the time that loading numba and the kernel takes, or less.
 KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str, int]] = {
     FirstComeFirstServed: ("EASY", "backfill", 6000),
     FirstFit: ("EASY", "backfill", 6000),
     ShortestJobFirst: ("EASY", "backfill", 6000),
     Easy: ("EASY", "backfill", 6000),
     Conservative: ("conservative", "conservative", 2000),
-    Equipartition: ("equipartition", "equipartition", 6000),
     SlowdownDriven: ("SD-Policy", "slowdown_driven", 1000),
 }
-KERNEL_MODULES = "apples.simulation.kernels."
-LOOPS = "apples.scheduling.loops."
+DISPATCH = "apples.simulation.kernels.dispatch"
 
 
-class _Loops:
-    """Decides whether the kernels' loops run as they are or compiled, once a process and then once more.
-
-    As they are as long as all simulations of the process together are so small that loading numba would
-    take longer; from then on compiled.
-    """
+class _KernelUse:
+    """Decides whether `engine="auto"` loads the kernels: a process whose simulations are small does without."""
 
     def __init__(self) -> None:
-        self._used = 0.0
+        self._spent = 0.0
 
-    def are_plain(self, policy: SchedulingPolicy, jobs: int) -> bool:
-        """Return whether the next simulation runs them as they are."""
+    def pays(self, policy: SchedulingPolicy, jobs: int) -> bool:
+        """Return whether the kernels are loaded, or are to be for a simulation of so many jobs."""
         _, _, most = KERNELS[type(policy)]
-        loaded = LOOPS + "compiled" in sys.modules
-        return (loops.PLAIN or not loaded) and self._used + jobs / most <= 1.0
+        return DISPATCH in sys.modules or self._spent + jobs / most > 1.0
 
-    def load(self, policy: SchedulingPolicy, jobs: int) -> ModuleType:
-        """Return the module that calls the kernels, for a simulation of so many jobs."""
-        if self.are_plain(policy, jobs):
-            self._used += jobs / KERNELS[type(policy)][2]
-            loops.PLAIN = True
-        elif loops.PLAIN:  # the same modules once more, compiled
-            loops.PLAIN = False
-            for name in [name for name in sys.modules if name.startswith((KERNEL_MODULES, LOOPS))]:
-                del sys.modules[name]
-        return import_module(KERNEL_MODULES + "dispatch")
+    def note_events(self, policy: SchedulingPolicy, jobs: int) -> None:
+        """Note that so many jobs were simulated by events."""
+        self._spent += jobs / KERNELS[type(policy)][2]
 
 
-_loops = _Loops()
+_kernel_use = _KernelUse()
 
 
 def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
@@ -91,8 +75,6 @@ def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Wor
         return False
     if config.kills and policy.uses_malleable and workload.malleable.any():
         return False  # that a resized job reaches its limit they do not see
-    if isinstance(policy, Equipartition) and (config.acknowledges or config.cost.curve):
-        return False  # its kernel frees nodes at once, and knows no measured resizes
     over = workload.run - workload.requested
     if config.kills and not config.grace:  # rigid jobs run to their limit, no longer
         over = over[over <= 2 * OVERDUE_SECONDS]
@@ -111,14 +93,21 @@ def first_compilation(
     engine: EngineName = "auto",
 ) -> str:
     """Return the name of the kernel that this run has to compile, empty if it need not."""
-    if engine != "auto" or not has_kernel(policy, config, workload):
+    if not _uses_kernel(policy, config, workload, engine):
         return ""
-    if _loops.are_plain(policy, len(workload)):
-        return ""
-    _loops.load(policy, len(workload))
-    compiled = import_module(LOOPS + "compiled")
+    import_module(DISPATCH)
+    compiled = import_module("apples.scheduling.loops.compiled")
     name, function, _ = KERNELS[type(policy)]
-    return name if compiled.COMPILED and not compiled.was_compiled(function) else ""
+    return "" if compiled.was_compiled(function) else name
+
+
+def _uses_kernel(
+    policy: SchedulingPolicy, config: SimulationConfig, workload: Workload, engine: EngineName
+) -> bool:
+    """Return whether a simulation runs by a compiled kernel."""
+    if engine == "events" or not (can_compile() and has_kernel(policy, config, workload)):
+        return False
+    return engine == "kernel" or _kernel_use.pays(policy, len(workload))
 
 
 def simulate(
@@ -134,8 +123,9 @@ def simulate(
     Parameters
     ----------
     engine
-        `auto`: a compiled kernel where there is one for the policy and the configuration, else the event
-        engine; `events`: always the latter. Both give the same result, bit for bit.
+        `auto`: a compiled kernel where numba and a kernel for the policy and the configuration are there and
+        the log is not small, else the event engine; `kernel`: for small logs too; `events`: the event engine.
+        Both give the same result, bit for bit.
     record
         Whether to keep every change of a job's cores.
 
@@ -166,14 +156,16 @@ def simulate(
             value=int(workload.processors[too_large][0]),
             bound=config.processors,
         )
-    if engine == "events" or not has_kernel(policy, config, workload):
+    if not _uses_kernel(policy, config, workload, engine):
+        if has_kernel(policy, config, workload):
+            _kernel_use.note_events(policy, len(workload))
         return EventEngine(workload, policy, config, record).run()
-    dispatch = _loops.load(policy, len(workload))
+    dispatch = import_module(DISPATCH)
     killed = workload.run > workload.requested + OVERDUE_SECONDS
     if killed.any():
         workload = replace(workload, run=np.where(killed, workload.requested, workload.run))
-    if dispatch.COMPILED:  # compile, or load what was compiled, outside the time that is reported
-        dispatch.run_kernel(workload.take(slice(0, 1)), policy, config)
+    # Compile, or load what was compiled, outside the time that is reported.
+    dispatch.run_kernel(workload.take(slice(0, 1)), policy, config)
     result: SimulationResult = dispatch.run_kernel(workload, policy, config, record)
     if killed.any():
         result = replace(result, completed=~killed, killed=int(killed.sum()))
@@ -194,27 +186,21 @@ def _simulate_partitions(
     shares, chosen, rejected = shares_of(workload, config)
     used = [share for share in shares if len(share.workload)]
     policies = [deepcopy(policy) for _ in used]
-    try:
-        if config.dependencies and used:
-            precedence = Precedence(frozenset(workload.job.tolist()), config.dependencies)
-            submitted = dict(zip(workload.job.tolist(), workload.submit.tolist(), strict=True))
-            precedence.ended.update((job, submitted[job]) for job in rejected)
-            results = run_on_one_clock(
-                [
-                    EventEngine(share.workload, one, share.config, record, precedence)
-                    for share, one in zip(used, policies, strict=True)
-                ]
-            )
-        else:
-            results = [
-                simulate(share.workload, one, share.config, engine=engine, record=record)
+    if config.dependencies and used:
+        precedence = Precedence(frozenset(workload.job.tolist()), config.dependencies)
+        submitted = dict(zip(workload.job.tolist(), workload.submit.tolist(), strict=True))
+        precedence.ended.update((job, submitted[job]) for job in rejected)
+        results = run_on_one_clock(
+            [
+                EventEngine(share.workload, one, share.config, record, precedence)
                 for share, one in zip(used, policies, strict=True)
             ]
-    finally:
-        for one in policies:
-            guard = guard_of(one)
-            if guard is not None:
-                guard.close()
+        )
+    else:
+        results = [
+            simulate(share.workload, one, share.config, engine=engine, record=record)
+            for share, one in zip(used, policies, strict=True)
+        ]
     found = iter(results)
     all_of_them = [next(found) if len(share.workload) else None for share in shares]
     return joined(workload, shares, all_of_them, chosen, rejected)

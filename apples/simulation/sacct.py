@@ -6,20 +6,26 @@ Reference: the manual page of sacct; its dates are local time without an offset.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf, isfinite
 
-import numpy as np
-
 from apples.errors import UsageError
-from apples.simulation.packed import LogText
-from apples.simulation.swf import MOST, DamagedRows, Log, RowError
+from apples.simulation.job_records import JobRecord, JobRecords, log_of
+from apples.simulation.swf import MOST, DamagedRows, Log, RowError, is_whole
+from nws import StoredText
 
-FIELDS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit", "AllocCPUS", "ReqCPUS", "State")
-"""Columns that a log cannot do without."""
+FIELDS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit", "AllocCPUS", "State")
+"""Columns that a log cannot do without; an alias may stand for one."""
+ALIASES = {"AllocCPUS": "NCPUS", "Timelimit": "TimelimitRaw"}
+"""Columns of the same content, by sacct's manual; ``TimelimitRaw`` is in minutes."""
+FREE_TEXT = (
+    "JobName", "SubmitLine", "Comment", "AdminComment", "SystemComment", "Extra", "WorkDir", "Reason",
+    "Constraints", "StdOut", "StdErr", "StdIn", "FailedNode", "WCKey",
+)  # fmt: skip
+"""Columns that users fill: sacct escapes neither ``|`` nor a line break in them."""
+MAX_RECORD_LINES = 1000
+MAX_RECORD_CHARACTERS = 1 << 20
 NOT_YET = frozenset({"", "Unknown", "None", "N/A"})
 UNLIMITED = frozenset({"", "UNLIMITED", "Partition_Limit", "INVALID"})
 MULTIPLES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
@@ -27,72 +33,28 @@ STATUS = {"COMPLETED": 1.0, "CANCELLED": 5.0}
 """Of SWF: 1 completed, 5 cancelled, 0 failed."""
 
 _MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)([nc]?)")
-_GPU = re.compile(r"gres/gpu(?::[^=,]+)?=(\d+)")
+_GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=(\d+)(?=,|$)")
+_JOB_ID = re.compile(r"\d{1,15}(?:\.\w+)?")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*|\d{9,11}")
+_STATE = re.compile(r"[A-Z_]+(?: by \d+|\+)?")
+_STARTS = frozenset({"after", "afterburstbuffer", "expand"})
+"""Kinds of Slurm's dependencies that do not wait for the end of a job."""
 _AFTER = re.compile(r"(?:--dependency[= ]|(?:^|\s)-d ?)\s*(\S+)")
 
 
-@dataclass
-class _Job:
-    """One record, or several that ran as one: a heterogeneous job's components."""
-
-    line: int
-    number: int
-    submit: float
-    start: float
-    end: float
-    limit: float
-    allocated: float
-    asked: float
-    status: float
-    values: dict[str, float]
-
-    def join(self, other: _Job) -> None:
-        """Add a component: the processors of both, from the first start to the last end."""
-        self.submit = min(self.submit, other.submit)
-        started = [at for at in (self.start, other.start) if at >= 0]
-        self.start = min(started, default=-1.0)
-        self.end = max(self.end, other.end)
-        self.limit = max(self.limit, other.limit)
-        self.allocated += max(0.0, other.allocated)
-        self.asked += max(0.0, other.asked)
-        self.values["gpus"] = self.values.get("gpus", 0.0) + other.values.get("gpus", 0.0)
-
-    @property
-    def run(self) -> float:
-        return self.end - self.start if self.start >= 0 and self.end >= 0 else -1.0
+def is_sacct(line: str) -> bool:
+    """Return whether a line is the header of ``sacct --parsable2``."""
+    columns = line.split("|")
+    return "Submit" in columns and ("JobIDRaw" in columns or "JobID" in columns)
 
 
-@dataclass
-class _Records:
-    """The jobs of a log while it is read, by number, in order of their first record."""
-
-    jobs: dict[int, _Job] = field(default_factory=dict)
-    names: dict[str, dict[str, int]] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    components: dict[str, int] = field(default_factory=dict)
-
-    def add(self, job: _Job, name: str) -> None:
-        """Enter a record; `name` is what sacct calls ``JobID``, where it is there."""
-        base, plus, _ = name.partition("+")
-        if plus and base.isdigit():
-            self.counts["components of heterogeneous jobs joined"] += 1
-            if base in self.components:
-                self.jobs[self.components[base]].join(job)
-                return
-            self.components[base] = job.number
-        if job.number in self.jobs:  # `--duplicates`: the same job, requeued; its last run counts
-            self.counts["earlier runs of requeued jobs left out"] += 1
-            del self.jobs[job.number]
-        self.jobs[job.number] = job
-
-    def code(self, column: str, name: str) -> float:
-        """Return the number of a name: 1 for the first that is met."""
-        known = self.names.setdefault(column, {})
-        return float(known.setdefault(name, len(known) + 1)) if name else -1.0
-
-
-def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
+def read_sacct(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
     """Return the jobs of ``sacct --parsable2`` with at least the columns `FIELDS`.
+
+    ``NCPUS`` may stand for ``AllocCPUS`` and ``TimelimitRaw`` for ``Timelimit``; without ``ReqCPUS`` a job
+    requested what it was allocated. Lines that begin with ``#`` may precede the header. A record whose text
+    fields hold line breaks or ``|`` is put together where only one reading is possible, and counted; every
+    other row with too many or too few columns is damaged.
 
     Job steps are left out; the components of a heterogeneous job are one job where the column
     ``JobID`` tells them; of a requeued job the last run counts. A limit that is not known
@@ -107,73 +69,145 @@ def read_sacct(text: LogText, pieces: Iterator[bytes], source: str) -> Log:
         A missing column; more damaged rows than `DamagedRows` lets pass. Permanent.
     """
     lines = _lines(pieces)
-    _, header = next(lines)
-    columns = header.split("|")
-    missing = [name for name in FIELDS if name not in columns]
-    if missing:
+    line, header = next(
+        ((number, text) for number, text in lines if text.strip() and not text.startswith("#")),
+        (1, ""),
+    )
+    table = _Table(header.split("|"))
+    if table.missing:
         raise UsageError(
-            f"{source}:1: sacct columns missing: {', '.join(missing)}",
+            f"{source}:{line}: sacct columns missing: {', '.join(table.missing)}",
             code="columns-missing",
             file=source,
-            line=1,
-            columns=missing,
+            line=line,
+            columns=table.missing,
         )
-    at = {name: place for place, name in enumerate(columns)}
-    records, damaged = _Records(), DamagedRows(source)
-    for number, line in lines:
-        words = line.split("|")
-        if not line.strip() or "." in words[at["JobIDRaw"] if len(words) > at["JobIDRaw"] else 0]:
-            continue
-        if len(words) != len(columns):
-            damaged.add(
-                number,
-                RowError(
-                    "columns-differ", f"{len(words)} columns where the header has {len(columns)}"
-                ),
-                len(records.jobs),
-            )
-            continue
-        given = {name: words[place] for name, place in at.items()}
+    records, damaged = JobRecords(), DamagedRows(source)
+    for number, words in table.rows(lines, records):
         try:
-            records.add(_job(given, number, records), given.get("JobID", ""))
+            given = table.named(words, records)
+            if "." not in given["JobIDRaw"]:
+                records.add(_job(given, number, records), given.get("JobID", ""))
         except ValueError as error:
             row_error = (
                 error if isinstance(error, RowError) else RowError("value-invalid", str(error))
             )
             damaged.add(number, row_error, len(records.jobs))
-    return _log(records, damaged, text, source)
+    return log_of(records, damaged, text.sha256, source)
 
 
-def _log(records: _Records, damaged: DamagedRows, text: LogText, source: str) -> Log:
-    jobs = list(records.jobs.values())
-    damaged.judge(len(jobs))
-    if not jobs:
-        raise UsageError(f"{source}: holds no job records", code="log-empty", file=source)
-    _set_limits(jobs, records)
-    more = {name for job in jobs for name in job.values}
-    plain: Mapping[str, Callable[[_Job], float]] = {
-        "job": lambda job: float(job.number),
-        "submit": lambda job: job.submit,
-        "run": lambda job: job.run,
-        "wait": lambda job: job.start - job.submit if job.start >= 0 else -1.0,
-        "requested_time": lambda job: job.limit,
-        "allocated": lambda job: job.allocated,
-        "requested_processors": lambda job: job.asked,
-        "status": lambda job: job.status,
-    }
-    table = {name: np.array([value(job) for job in jobs]) for name, value in plain.items()}
-    table |= {
-        name: np.array([job.values.get(name, -1.0) for job in jobs]) for name in sorted(more)
-    }
-    return Log(
-        columns=table,
-        lines=np.array([job.line for job in jobs], dtype=np.int64),
-        source=source,
-        sha256=text.sha256,
-        damaged=damaged,
-        notes=(*damaged.notes(), *(f"{count} {what}" for what, count in records.counts.items())),
-        names={column: tuple(known) for column, known in records.names.items()},
-    )
+class _Table:
+    """The columns of a log, and how its lines make records."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = columns
+        self.at = {name: place for place, name in enumerate(columns)}
+        self.missing = [
+            name for name in FIELDS if name not in self.at and ALIASES.get(name) not in self.at
+        ]
+        self.free = [self.at[name] for name in FREE_TEXT if name in self.at]
+        last = len(columns) - 1 - (columns[-1] == "")  # --parsable ends each line with a |
+        self.ends_with_text = last in self.free
+        self.whole = last + 1 if self.ends_with_text else len(columns)
+
+    def begins(self, words: Sequence[str]) -> bool:
+        """Return whether a line begins a record: the number of a job and its submission are in place."""
+        at, submit = self.at["JobIDRaw"], self.at["Submit"]
+        return (
+            len(words) > max(at, submit)
+            and _JOB_ID.fullmatch(words[at]) is not None
+            and _DATE.fullmatch(words[submit]) is not None
+        )
+
+    def rows(
+        self, lines: Iterator[tuple[int, str]], records: JobRecords
+    ) -> Iterator[tuple[int, list[str]]]:
+        """Yield the words of each record with its first line; line breaks stand in some words."""
+        size = len(self.columns)
+        row: list[str] = []
+        first, joined, length = 0, 0, 0
+        for number, line in lines:
+            words = line.split("|")
+            whole = len(row) >= self.whole
+            own = not row or self.begins(words) or (not line.strip() and not whole)
+            fragment = (
+                len(words) < size and self.ends_with_text and not _is_short_row(words, self.at)
+                if whole
+                else len(row) + len(words) - 1 <= size
+            )
+            length += len(line) + 1
+            full = joined >= MAX_RECORD_LINES or length > MAX_RECORD_CHARACTERS
+            if own or not fragment or full:
+                if row:
+                    yield first, row
+                first, joined, length = number, 0, len(line)
+                row = words if line.strip() else []
+                continue
+            if not joined and line.strip():
+                records.counts["records put together from several lines"] += 1
+            joined += 1
+            row[-1] += f"\n{words[0]}"
+            row += words[1:]
+        if row:
+            yield first, row
+
+    def named(self, words: Sequence[str], records: JobRecords) -> dict[str, str]:
+        """Return the words by column.
+
+        Raises
+        ------
+        RowError
+            There are too many or too few, and not exactly one reading is possible.
+        """
+        surplus = len(words) - len(self.columns)
+        if surplus > 0:
+            readings = [
+                reading
+                for place in self.free
+                if self._possible(
+                    reading := [
+                        *words[:place], "|".join(words[place : place + surplus + 1]),
+                        *words[place + surplus + 1 :],
+                    ]
+                )
+            ]  # fmt: skip
+            needed = {tuple(self._needed(reading)) for reading in readings}
+            if len(needed) == 1:
+                records.counts["records with | inside a text field"] += 1
+                words = readings[0]
+        if len(words) != len(self.columns):
+            raise RowError(
+                "columns-differ", f"{len(words)} columns where the header has {len(self.columns)}"
+            )
+        given = {name: words[place] for name, place in self.at.items()}
+        for name, alias in ALIASES.items():
+            if name not in given:
+                given[name] = given[alias]
+        return given
+
+    def _needed(self, words: Sequence[str]) -> list[str]:
+        return [word for place, word in enumerate(words) if place not in self.free]
+
+    def _possible(self, words: Sequence[str]) -> bool:
+        """Return whether the columns that are not text have what they must have."""
+        if not self.begins(words):
+            return False
+        given = {name: words[place] for name, place in self.at.items()}
+        dates = (given["Start"], given["End"])
+        count = given[ALIASES["AllocCPUS"]] if "AllocCPUS" not in given else given["AllocCPUS"]
+        return (
+            all(word in NOT_YET or _DATE.fullmatch(word) for word in dates)
+            and (not count or count.isdigit())
+            and _STATE.fullmatch(given["State"]) is not None
+        )
+
+
+def _is_short_row(words: Sequence[str], at: Mapping[str, int]) -> bool:
+    """Return whether a line looks like a row that was cut off: the number of a job stands in its place."""
+    return (
+        len(words) > 1 and len(words) > at["JobIDRaw"]
+        and _JOB_ID.fullmatch(words[at["JobIDRaw"]]) is not None
+    )  # fmt: skip
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, str]]:
@@ -184,7 +218,7 @@ def _lines(pieces: Iterator[bytes]) -> Iterator[tuple[int, str]]:
             yield number, line.rstrip("\r")
 
 
-def _job(given: Mapping[str, str], line: int, records: _Records) -> _Job:
+def _job(given: Mapping[str, str], line: int, records: JobRecords) -> JobRecord:
     """Return one record.
 
     Raises
@@ -193,7 +227,7 @@ def _job(given: Mapping[str, str], line: int, records: _Records) -> _Job:
         A value that cannot be read; names its column.
     """
     name = given["JobIDRaw"]
-    if not name.isdigit() or len(name) > 15:
+    if not is_whole(name):
         raise RowError("value-type", f"{name[:40]!r} is no whole number", "JobIDRaw")
     submit = _time(given, "Submit")
     if submit < 0:
@@ -203,16 +237,17 @@ def _job(given: Mapping[str, str], line: int, records: _Records) -> _Job:
     start, end = _time(given, "Start"), _time(given, "End")
     if 0 <= end < start:
         raise RowError("value-range", f"{given['End']} lies before Start {given['Start']}", "End")
-    allocated, asked = _count(given, "AllocCPUS"), _count(given, "ReqCPUS")
-    return _Job(
-        line, int(name), submit, start, end, time_limit(given["Timelimit"]), allocated, asked,
+    allocated = _count(given, "AllocCPUS")
+    asked = _count(given, "ReqCPUS") if "ReqCPUS" in given else allocated
+    return JobRecord(
+        line, int(name), submit, start, end, _limit(given), allocated, asked,
         STATUS.get(given["State"].split(" ")[0], 0.0),
-        dict(_values(given, asked if asked > 0 else allocated, records)),
+        dict(_values(given, allocated if allocated > 0 else asked, records)),
     )  # fmt: skip
 
 
 def _values(
-    given: Mapping[str, str], processors: float, records: _Records
+    given: Mapping[str, str], processors: float, records: JobRecords
 ) -> Iterator[tuple[str, float]]:
     """Yield the columns that a log may have, by SWF's names (``gpus`` and ``eligible`` beside them)."""
     for column, name in (("partition", "Partition"), ("queue", "QOS"), ("user", "User")):
@@ -225,39 +260,35 @@ def _values(
         yield "requested_memory", memory
     if given.get("Priority"):
         yield "priority", _priority(given["Priority"])
-    gpus = _GPU.search(resources)
+    gpus = _GPU.findall(resources)
     if gpus:
-        yield "gpus", float(gpus[1])
+        # The untyped entry is the total of the typed ones; some sites have it, others do not.
+        total = [count for kind, count in gpus if not kind]
+        yield "gpus", sum(float(count[:15]) for count in total[:1] or [one for _, one in gpus])
     if "Eligible" in given:
         yield "eligible", _time(given, "Eligible")
     after = _AFTER.search(given.get("SubmitLine", ""))
     if after:
-        numbers = [int(word) for word in re.findall(r"\d{1,15}", after[1].split("+")[0])]
+        numbers = _predecessors(after[1], records)
         if len(numbers) > 1:
             records.counts["jobs after several others: the last of them counts"] += 1
         if numbers:
             yield "preceding", float(max(numbers))
 
 
-def _set_limits(jobs: Sequence[_Job], records: _Records) -> None:
-    """Give jobs without a known limit the longest limit of their partition, or of the log."""
-    # Slurm plans with the partition's limit. With the run time in its place, the estimate would be
-    # perfect, which flatters backfilling.
-    longest: dict[float, float] = {}
-    for job in jobs:
-        partition = job.values.get("partition", -1.0)
-        longest[partition] = max(longest.get(partition, -1.0), job.limit)
-    most = max(longest.values())
-    for job in jobs:
-        if job.limit < 0:
-            own = longest[job.values.get("partition", -1.0)]
-            job.limit = own if own >= 0 else most
-            what = "of its partition" if own >= 0 else "of the log"
-            records.counts[
-                f"jobs without a limit: the longest {what} counts"
-                if job.limit >= 0
-                else "jobs without a limit, as all are: their run time counts"
-            ] += 1
+def _predecessors(words: str, records: JobRecords) -> list[int]:
+    """Return the jobs whose end a job waits for; `words` as in ``afterok:17:18,afterany:20``."""
+    numbers = []
+    for dependency in re.split("[,?]", words.strip("'\"")):
+        kind, *jobs = dependency.split(":")
+        if kind[:1].isdigit():
+            jobs = [kind, *jobs]  # without a kind: afterany
+        if kind in _STARTS:
+            records.counts["dependencies on the start of a job left out"] += 1
+            continue
+        found = (re.match(r"\d{1,15}", job) for job in jobs)
+        numbers += [int(number[0]) for number in found if number]
+    return numbers
 
 
 def _time(given: Mapping[str, str], name: str) -> float:
@@ -265,12 +296,19 @@ def _time(given: Mapping[str, str], name: str) -> float:
     if word in NOT_YET:
         return -1.0
     try:
-        time = datetime.fromisoformat(word)
-    except ValueError:
+        time = datetime.fromisoformat(word) if "-" in word else _epoch(word)
+    except (ValueError, OverflowError, OSError):
         raise RowError(
             "value-type", f"{word[:40]!r} is no date like 2026-01-31T12:00:00", name
         ) from None
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
+def _epoch(word: str) -> datetime:
+    """Return a time in seconds since 1970, as ``SLURM_TIME_FORMAT=%s`` has it."""
+    if not _DATE.fullmatch(word):
+        raise ValueError(word)
+    return datetime.fromtimestamp(int(word), UTC)
 
 
 def _count(given: Mapping[str, str], name: str) -> float:
@@ -289,9 +327,17 @@ def _count(given: Mapping[str, str], name: str) -> float:
 
 
 def _priority(word: str) -> float:
-    if not word.isdigit() or len(word) > 15:
+    if not is_whole(word):
         raise RowError("value-type", f"{word[:40]!r} is no whole number", "Priority")
     return float(word)
+
+
+def _limit(given: Mapping[str, str]) -> float:
+    """Return the limit in seconds, of ``Timelimit`` or of ``TimelimitRaw`` in minutes."""
+    word = given["Timelimit"]
+    if "TimelimitRaw" in given and word == given["TimelimitRaw"] and word.isdigit():
+        return time_limit(f"{word}:00")
+    return time_limit(word)
 
 
 def time_limit(word: str) -> float:

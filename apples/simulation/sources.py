@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from itertools import chain
 from math import isfinite
 from pathlib import Path
 
-from platformdirs import user_state_path
-
 from apples.errors import LaunchError, UsageError, coded
+from apples.io.state import user_folder
+from apples.simulation.accounting import (
+    is_lsf,
+    is_pbs,
+    is_sge,
+    read_batsim,
+    read_lsf,
+    read_pbs,
+    read_sge,
+)
 from apples.simulation.config import Partition
-from apples.simulation.packed import LogText
 from apples.simulation.partitioned import limits_of, unknown_partitions
-from apples.simulation.sacct import read_sacct
-from apples.simulation.swf import COLUMNS, NEEDED, Log, parse_swf
+from apples.simulation.sacct import is_sacct, read_sacct
+from apples.simulation.swf import COLUMNS, KINDS, NEEDED, Log, is_whole, parse_swf
 from apples.simulation.workload import (
     ATTRIBUTES,
     Cleaning,
@@ -26,26 +33,70 @@ from apples.simulation.workload import (
     dependencies_of,
     with_priorities,
 )
+from nws import StoredText
+
+MIN_SWF_COLUMNS = 10
+"""A line of fewer numbers is not taken for SWF."""
+BY_FIRST_LINE: Sequence[
+    tuple[Callable[[str], bool], Callable[[StoredText, Iterator[bytes], str], Log]]
+] = (
+    (is_sacct, read_sacct),
+    (is_pbs, read_pbs),
+    (is_lsf, read_lsf),
+    (is_sge, read_sge),
+)
+"""How the first line of a kind of log looks, and what reads it."""
 
 
 def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
-    """Return a log: sacct's if its first line names sacct's columns, else the named columns of SWF.
+    """Return a log of any of `KINDS`; of SWF, the named columns.
 
-    It may be packed by gzip, bzip2, xz or zstd, and may come through a pipe.
+    The first line that is no comment decides. The file may be packed by gzip, bzip2, xz or zstd and may come
+    through a pipe, or be the one file in a zip archive; see `nws.StoredText`.
 
     Raises
     ------
     UsageError
         The file cannot be read, is damaged or no log: file and line are named. Permanent.
     """
-    text = LogText(path)
-    pieces = iter(text)
+    text = StoredText(path, error=UsageError)
+    blocks = text.blocks()
+    start = b""
+    while not start.strip() and (block := next(blocks, b"")):
+        start = block
+    whole = chain((start,), blocks)
+    if start.lstrip().startswith(b"{"):
+        return read_batsim(text, whole, str(path))
+    pieces = text.whole_lines(whole)
     first = next(pieces, b"")
-    whole = chain((first,), pieces)
-    header = first.partition(b"\n")[0]
-    if b"|" in header and b"Submit" in header:
-        return read_sacct(text, whole, str(path))
-    return parse_swf(text, whole, str(path), columns)
+    everything = chain((first,), pieces)
+    head = [line.strip() for line in first[: 1 << 16].decode("utf-8", "replace").split("\n")]
+    if any(line.startswith(";") for line in head[:1000]):
+        return parse_swf(text, everything, str(path), columns)
+    number, line = next(
+        ((k, line) for k, line in enumerate(head, 1) if line and not line.startswith("#")), (1, "")
+    )
+    for looks_so, read in BY_FIRST_LINE:
+        if looks_so(line):
+            return read(text, everything, str(path))
+    if line and not _is_swf(line):
+        bar = "; is it sacct without its header (--noheader)?" if line.count("|") > 5 else ""
+        raise UsageError(
+            f"{path}:{number}: no workload log of a kind that is read; read are {KINDS}{bar}",
+            code="log-kind-unknown",
+            file=path,
+            line=number,
+        )
+    return parse_swf(text, everything, str(path), columns)
+
+
+def _is_swf(line: str) -> bool:
+    """Return whether a line can be meant as a record of SWF."""
+    words = line.split()
+    try:
+        return len([float(word) for word in words]) >= MIN_SWF_COLUMNS
+    except ValueError:
+        return len(words) == len(COLUMNS)
 
 
 def is_generated(source: str) -> bool:
@@ -252,7 +303,7 @@ def _from_model(source: str, processors: int | None, seed: int) -> Source:
 
 def _header_processors(log: Log) -> int:
     said = log.header_value("MaxProcs") or "none"
-    if not said.isdigit() or not int(said):
+    if not is_whole(said) or not int(said):
         raise UsageError(
             f"{log.source}: its header has no MaxProcs; give the machine's size with --processors, or with "
             "--nodes and --cores-per-node",
@@ -264,7 +315,7 @@ def _header_processors(log: Log) -> int:
 
 
 ARCHIVE = "https://www.cs.huji.ac.il/labs/parallel/workload"
-MOST_BYTES = 1 << 30
+MAX_BYTES = 1 << 30
 SECONDS = 30.0
 
 
@@ -308,7 +359,7 @@ LOGS: Mapping[str, KnownLog] = {
 
 def log_folder() -> Path:
     """Return where fetched logs are kept."""
-    return user_state_path("apples") / "logs"
+    return user_folder("state") / "logs"
 
 
 def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
@@ -333,7 +384,7 @@ def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
     url = f"{base}/{known.folder}/{path.name}"
     data = path.read_bytes() if path.exists() else _download(url, path)
     try:
-        found = LogText(path, data).unpacked_sha256()
+        found = StoredText(path, data, error=UsageError).unpacked_sha256()
     except UsageError as error:
         raise UsageError(f"{error}; delete it", **coded(error)) from error
     if known.sha256 and found != known.sha256:
@@ -361,12 +412,12 @@ def _download(url: str, path: Path) -> bytes:
             pieces, size = [], 0
             for piece in answer.iter_content(1 << 20):
                 size += len(piece)
-                if size > MOST_BYTES:
+                if size > MAX_BYTES:
                     raise UsageError(
-                        f"{url}: more than {MOST_BYTES} bytes",
+                        f"{url}: more than {MAX_BYTES} bytes",
                         code="file-too-large",
                         url=url,
-                        bound=MOST_BYTES,
+                        bound=MAX_BYTES,
                     )
                 pieces.append(piece)
             return b"".join(pieces)

@@ -113,8 +113,3 @@ def parse_speedup(text: str) -> Speedup:
         option="speedup",
         value=text,
     )
-
-
-def table_of(speedup: Speedup, nodes: int, cores_per_node: int) -> list[float]:
-    """Return the speed-up on 0, 1, ... whole nodes."""
-    return [0.0] + [speedup(n * cores_per_node) for n in range(1, nodes + 1)]

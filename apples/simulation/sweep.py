@@ -8,10 +8,11 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise, product
 from math import inf
 from pathlib import Path
@@ -26,11 +27,12 @@ from apples.errors import UsageError
 from apples.io.folder import Folder
 from apples.io.journal import Journal, parse
 from apples.scheduling.policies import POLICIES
+from apples.simulation.documents import Metric
 from apples.simulation.metrics import JobOutcomes, job_outcomes, summary
 from apples.simulation.prepare import options_of_policy, prepare
 from apples.simulation.sources import is_generated
 
-METRICS = (
+METRICS: tuple[Metric, ...] = (
     "mean_wait", "mean_response", "mean_slowdown", "mean_bounded_slowdown", "makespan",
     "utilisation", "energy", "malleable_starts", "mates", "resizes",
 )  # fmt: skip
@@ -58,6 +60,8 @@ class Cell:
     parts
         Slices by which it is judged, equal in jobs. The log is simulated once, so that each slice begins on
         the machine as the jobs before it left it, and ends among those after it.
+    contents
+        SHA-256 of each file that log, policy and options name, in this order, as `grid` read it.
     """
 
     log: str
@@ -69,11 +73,15 @@ class Cell:
     cores_per_node: int | None = None
     malleable: float = -1.0
     parts: int = 1
+    contents: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        """What identifies the cell in a file of results."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        """What identifies the cell in a file of results: its words and the contents of its files."""
+        fields = asdict(self)
+        if not self.contents:
+            del fields["contents"]  # results without files keep the key of earlier versions
+        text = json.dumps(fields, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -87,7 +95,8 @@ class Cell:
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Cell:
         """Return the cell of a row of results."""
-        return cls(**{**row["cell"], "options": tuple(row["cell"]["options"])})
+        lists = {name: tuple(row["cell"].get(name, ())) for name in ("options", "contents")}
+        return cls(**{**row["cell"], **lists})
 
 
 def grid(
@@ -110,6 +119,7 @@ def grid(
     """
     seeds = list(seeds)
     cells: list[Cell] = []
+    digests: dict[str, str] = {}
     for log, policy in product(logs, policies):
         choices = [
             [f"{word.partition('=')[0]}={value}" for value in word.partition("=")[2].split("|")]
@@ -122,9 +132,10 @@ def grid(
             drawn = is_generated(log) or 0 < fraction < 1 or _is_random(chosen)
             if seed != seeds[0] and not drawn:
                 continue  # nothing is drawn: a second seed would count the same run twice
-            cells.append(
-                Cell(log, policy, chosen, seed, processors, nodes, cores_per_node, fraction, parts)
+            cell = Cell(
+                log, policy, chosen, seed, processors, nodes, cores_per_node, fraction, parts
             )
+            cells.append(replace(cell, contents=_contents(cell, digests)))
     return cells
 
 
@@ -156,6 +167,12 @@ def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, 
                 bound=len(made.workload),
             )
         result = made.run()
+        if cell.contents and cell.contents != _contents(local, {}):
+            raise UsageError(
+                f"{cell.log}, {cell.label}: a file of this run changed while it was simulated; start again",
+                code="input-changed",
+                file=cell.log,
+            )
     return {
         "key": cell.key,
         "cell": asdict(cell),
@@ -189,6 +206,25 @@ def files_of(cells: Iterable[Cell]) -> dict[str, bytes]:
             if word not in files:
                 files[word] = Path(word).read_bytes()
     return files
+
+
+def _contents(cell: Cell, digests: dict[str, str]) -> tuple[str, ...]:
+    """Return the SHA-256 of each file of a cell; `digests` caches them by path."""
+    files = [*_paths(cell), *_module_file(cell.policy)]
+    for file in files:
+        if file not in digests:
+            digests[file] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return tuple(digests[file] for file in files)
+
+
+def _module_file(policy: str) -> Iterator[str]:
+    """Yield the file of a policy of the form ``module:name``."""
+    module, colon, _ = policy.rpartition(":")
+    if colon and not module.endswith(".py"):
+        with suppress(ImportError, ValueError):  # the simulation reports them
+            found = find_spec(module)
+            if found is not None and found.has_location and found.origin is not None:
+                yield found.origin
 
 
 def _paths(cell: Cell) -> Iterator[str]:

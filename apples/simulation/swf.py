@@ -10,7 +10,7 @@ import gzip
 import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.errors import UsageError
-from apples.simulation.packed import LogText
+from nws import StoredText
 
 COLUMNS = [
     "job",
@@ -40,13 +40,23 @@ COLUMNS = [
     "preceding",
     "think_time",
 ]
+KINDS = (
+    "SWF (18 columns of numbers), sacct --parsable2 with its header, Batsim JSON, accounting of PBS, "
+    "lsb.acct of LSF, accounting of SGE"
+)
+"""The kinds of workload logs that `read_log` reads."""
 MOST, LEAST = 1e15, 1e-9  # of a value: sums of times stay exact, slowdowns finite
 
 
-MOST_COMMENTS = 100_000
+MAX_COMMENTS = 100_000
 """Lines of comments in a log: archived ones have a few hundred, with the names of users some thousands."""
 LARGEST_PART = 20
 """One record in so many may be damaged; a text with more of them is taken for something else."""
+
+
+def is_whole(word: str) -> bool:
+    """Return whether a word is a whole number of at least 0 and of 15 digits at most: `int` reads it."""
+    return word.isascii() and word.isdigit() and len(word) < 16
 
 
 class RowError(ValueError):
@@ -192,11 +202,13 @@ def read_swf(path: Path, columns: Sequence[str] = NEEDED) -> Log:
         No such file, a truncated or damaged gzip, a line without 18 numbers (file and line are
         named). Permanent.
     """
-    text = LogText(path)
+    text = StoredText(path, error=UsageError)
     return parse_swf(text, text, str(path), columns)
 
 
-def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequence[str]) -> Log:
+def parse_swf(
+    text: StoredText, pieces: Iterable[bytes], source: str, columns: Sequence[str]
+) -> Log:
     """Return the named columns of a text, given in pieces of whole lines.
 
     Raises
@@ -214,12 +226,12 @@ def parse_swf(text: LogText, pieces: Iterable[bytes], source: str, columns: Sequ
     damaged = DamagedRows(source)
     line, records = 1, 0
     for piece in pieces:
-        if len(header) + piece.count(b"\n;") > MOST_COMMENTS:
+        if len(header) + piece.count(b"\n;") > MAX_COMMENTS:
             raise UsageError(
-                f"{source}: more than {MOST_COMMENTS} lines of comments: not a log",
+                f"{source}: more than {MAX_COMMENTS} lines of comments: not a log",
                 code="file-invalid",
                 file=source,
-                bound=MOST_COMMENTS,
+                bound=MAX_COMMENTS,
             )
         if piece.strip():
             table, numbers, comments = _parse(piece, line, damaged, records, wanted)
@@ -393,6 +405,46 @@ def write_swf(path: Path, log: Log) -> None:
     )
     data = text.encode()
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+OWN_HEADER = ("Version", "MaxJobs", "MaxRecords", "UnixStartTime", "MaxProcs")
+
+
+def convert_to_swf(log: Log, path: Path, processors: int | None = None) -> None:
+    """Write a log of any kind in the Standard Workload Format.
+
+    Times count from the first submission, as the format asks; the header has ``UnixStartTime``, ``MaxProcs``
+    where it is known, the names of partitions and queues, and the log's own other lines. What SWF has no
+    column for is left out.
+    """
+    columns = dict(log.columns)
+    start = float(columns["submit"].min())
+    columns["submit"] = columns["submit"] - start
+    began = (log.header_value("UnixStartTime") or "").split(" ")[0]
+    if is_whole(began):
+        start += int(began)
+    name = Path(log.source).name.encode("utf-8", "backslashreplace").decode()
+    size = str(processors) if processors else log.header_value("MaxProcs")
+    names = [
+        f"{column.capitalize()}: {number} {_one_line(name)}"
+        for column in ("partition", "queue")
+        for number, name in enumerate(log.names.get(column, ()), 1)
+    ]
+    header = (
+        "Version: 2.2",
+        f"Conversion: apples, from {_one_line(name)}",
+        f"MaxJobs: {len(log)}",
+        f"MaxRecords: {len(log)}",
+        f"UnixStartTime: {start:.0f}",
+        *([f"MaxProcs: {size}"] if size else []),
+        *names,
+        *(line for line in log.header if line.partition(":")[0].strip() not in OWN_HEADER),
+    )
+    write_swf(path, replace(log, columns=columns, header=header))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _number(value: float) -> str:

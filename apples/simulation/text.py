@@ -5,24 +5,45 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from apples.errors import UsageError
-from apples.scheduling.guard import PolicyFailure
+from apples.scheduling.passes import PolicyFailure
 from apples.scheduling.policies import POLICIES
 from apples.simulation.config import SimulationResult
-from apples.simulation.log_validation import WaitExplanation, WaitFit
+from apples.simulation.documents import (
+    ExplainedWaitsDocument,
+    FractionGains,
+    FractionMetric,
+    FractionPoint,
+    HeldJob,
+    Metric,
+    MetricFigures,
+    PartitionFigures,
+    PolicyWaits,
+    RelativeChange,
+    SimulationDocument,
+    SweepFigures,
+    SweepRow,
+)
+from apples.simulation.log_validation import WaitExplanation, WaitFit, log_ratio
 from apples.simulation.metrics import by_partition, first_held, summary
 from apples.simulation.prepare import PreparedSimulation
 from apples.simulation.run import first_compilation
 from apples.simulation.sweep import METRICS, Cell, MetricChange, compare, interval
+from apples.simulation.verdicts import (
+    BETTER,
+    change_words,
+    relative_change,
+    tally,
+    verdict_word,
+)
 
-SCHEMA = "apples.simulation/1"
 Rows = Sequence[Mapping[str, Any]]
 """Results of a sweep, a cell each."""
-MOST_REASONS = 20
+MAX_REASONS = 20
 """Reasons for which jobs were rejected that are told apart."""
-MOST_GROUPS = 4
+MAX_GROUPS = 4
 """Groups of a breakdown, and reservations that began with too few nodes, that the text names."""
 
 
@@ -59,12 +80,12 @@ def result_notes(policy: str, result: SimulationResult) -> Iterator[str]:
 def reservation_notes(policy: str, result: SimulationResult) -> Iterator[str]:
     """Yield which advance reservations began with too few nodes, and whether starts into them were refused."""
     short = [one for one in result.reservations if one.taken < one.nodes]
-    for one in short[:MOST_GROUPS]:
+    for one in short[:MAX_GROUPS]:
         yield (
             f"apples: reservation {one.name or 'without a name'} began with {one.taken} of "
             f"{one.nodes} nodes at {one.begin:g} s"
         )
-    if len(short) > MOST_GROUPS:
+    if len(short) > MAX_GROUPS:
         yield (
             f"apples: {len(short)} of {len(result.reservations)} reservations began with too few nodes"
         )
@@ -95,7 +116,7 @@ def failed_words(passes: int) -> str:
     return f"the policy failed in {many}, which first-come-first-served decided"
 
 
-def held_words(count: int, first: Mapping[str, Any] | None) -> str:
+def held_words(count: int, first: HeldJob | None) -> str:
     """Return in words which jobs the policy held and never released; empty if there are none."""
     if first is None:
         return ""
@@ -107,11 +128,11 @@ def held_words(count: int, first: Mapping[str, Any] | None) -> str:
 
 def simulation_document(
     log: str, policy: str, made: PreparedSimulation, result: SimulationResult, read_seconds: float
-) -> dict[str, Any]:
+) -> SimulationDocument:
     """Return a simulation as ``apples.simulation/1``."""
     source = made.source
     return {
-        "schema": SCHEMA,
+        "schema": "apples.simulation/1",
         "log": {"name": log, "sha256": source.sha256},
         "records": source.records,
         "dropped": dict(source.cleaning.dropped),
@@ -122,14 +143,14 @@ def simulation_document(
         "malleable": made.malleable,
         **summary(made.workload, result, made.config),
         "by_partition": by_partition(made.workload, result, made.config),
-        "rejections": dict(Counter(result.rejected.values()).most_common(MOST_REASONS)),
+        "rejections": dict(Counter(result.rejected.values()).most_common(MAX_REASONS)),
         "engine": result.engine,
         "simulation_seconds": result.seconds,
         "read_seconds": read_seconds,
     }
 
 
-def simulation_text(figures: dict[str, Any]) -> str:
+def simulation_text(figures: SimulationDocument) -> str:
     """Return the figures as lines: first the answer, last what to do next."""
     f, log = figures, figures["log"]["name"]
     failed = f"  {words}\n" if (words := failed_words(f["failed_passes"])) else ""
@@ -159,15 +180,15 @@ def simulation_text(figures: dict[str, Any]) -> str:
     )
 
 
-def _rejected_lines(figures: Mapping[str, Any]) -> str:
+def _rejected_lines(figures: SimulationDocument) -> str:
     """Return a line a reason for which jobs never run."""
-    shown = list(figures["rejections"].items())[:MOST_GROUPS]
+    shown = list(figures["rejections"].items())[:MAX_GROUPS]
     lines = [f"  rejected {count}: {reason}\n" for reason, count in shown]
     rest = figures["rejected"] - sum(count for _, count in shown)
     return "".join(lines) + (f"  rejected {rest} for other reasons\n" if rest else "")
 
 
-def _partition_lines(figures: Mapping[str, Mapping[str, Any]]) -> str:
+def _partition_lines(figures: Mapping[str, PartitionFigures]) -> str:
     """Return a table of the partitions, the default one first; nothing for a machine that is one whole."""
     if not figures:
         return ""
@@ -185,28 +206,16 @@ def _partition_lines(figures: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]:
-    """Return what explains a site's waits as ``apples.explained_waits/1``."""
+BREAKDOWNS: Mapping[str, Literal["by_day", "by_size", "by_partition"]] = {
+    "day": "by_day",
+    "size": "by_size",
+    "partition": "by_partition",
+}
+"""The key of `PolicyWaits` of each breakdown."""
 
-    def fit(one: WaitFit) -> dict[str, Any]:
-        return {
-            "logged_wait": one.overall.logged,
-            "simulated_wait": one.overall.simulated,
-            "worst": dict(zip(("breakdown", "factor"), one.worst, strict=True)),
-            **{
-                f"by_{name}": [
-                    {
-                        "name": group.name,
-                        "jobs": group.jobs,
-                        "logged_wait": group.logged,
-                        "simulated_wait": group.simulated,
-                    }
-                    for group in groups
-                ]
-                for name, groups in one.breakdowns.items()
-            },
-        }
 
+def explanation_document(log: str, explained: WaitExplanation) -> ExplainedWaitsDocument:
+    """Return the explanation of a site's waits as ``apples.explained_waits/1``."""
     return {
         "schema": "apples.explained_waits/1",
         "log": log,
@@ -220,12 +229,24 @@ def explanation_document(log: str, explained: WaitExplanation) -> dict[str, Any]
         "failed_passes": sum(count for _, count in explained.failures),
         "policies": {
             name: {
-                "first_half": fit(explained.first[name]),
-                "second_half": fit(explained.second[name]),
+                "first_half": _policy_waits(explained.first[name]),
+                "second_half": _policy_waits(explained.second[name]),
             }
             for name in explained.first
         },
     }
+
+
+def _policy_waits(fit: WaitFit) -> PolicyWaits:
+    breakdown, factor = fit.worst
+    waits: PolicyWaits = {
+        "logged_wait": fit.overall["logged_wait"],
+        "simulated_wait": fit.overall["simulated_wait"],
+        "worst": {"breakdown": breakdown, "factor": factor},
+    }
+    for name, groups in fit.breakdowns.items():
+        waits[BREAKDOWNS[name]] = [*groups]
+    return waits
 
 
 def explanation_text(explained: WaitExplanation) -> str:
@@ -241,12 +262,16 @@ def explanation_text(explained: WaitExplanation) -> str:
         first = explained.first[name]
         lines.append(
             f"{name:16}{_times(first.worst[1]):>12}{_times(second.worst[1]):>12}   "
-            f"{second.overall.simulated:.6g} s simulated, {second.overall.logged:.6g} s logged{chosen}"
+            f"{second.overall['simulated_wait']:.6g} s simulated, "
+            f"{second.overall['logged_wait']:.6g} s logged{chosen}"
         )
     for name, groups in explained.second[explained.policy].breakdowns.items():
-        worst = sorted(groups, key=lambda group: -group.jobs * abs(group.log_ratio))[:MOST_GROUPS]
+        worst = sorted(groups, key=lambda group: -group["jobs"] * abs(log_ratio(group)))[
+            :MAX_GROUPS
+        ]
         said = ", ".join(
-            f"{group.name}: {group.simulated:.4g} s for {group.logged:.4g} s ({group.jobs} jobs)"
+            f"{group['name']}: {group['simulated_wait']:.4g} s for {group['logged_wait']:.4g} s "
+            f"({group['jobs']} jobs)"
             for group in worst
         )
         lines.append(f"by {name}, where {explained.policy} is off most: {said}")
@@ -264,10 +289,14 @@ def _times(factor: float) -> str:
     return f"{factor:.3g} x"
 
 
-BY_FRACTION = ("mean_slowdown", "mean_wait", "mean_response")
+BY_FRACTION: tuple[FractionMetric, ...] = (
+    "mean_slowdown",
+    "mean_wait",
+    "mean_response",
+)
 
 
-def sweep_table(rows: Rows, baseline: str) -> dict[str, Any]:
+def sweep_table(rows: Rows, baseline: str) -> SweepFigures:
     """Return means by log and policy, changes against a policy of the sweep, and gains by fraction."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -276,22 +305,15 @@ def sweep_table(rows: Rows, baseline: str) -> dict[str, Any]:
     changes = {metric: compare(rows, baseline, metric) for metric in METRICS}
     table = []
     for (log, label), mine in groups.items():
-        entry: dict[str, Any] = {"log": log, "policy": label, "runs": len(mine)}
-        entry["failed_passes"] = sum(row.get("failed_passes", 0) for row in mine)
+        failed = sum(row.get("failed_passes", 0) for row in mine)
+        entry = SweepRow(log=log, policy=label, runs=len(mine), failed_passes=failed)
         for metric in METRICS:
             values = [row[metric] for row in mine if row[metric] is not None]
             if not values:
                 continue
             mean = interval(values)
-            change = changes[metric].get(log, {}).get(label)
-            entry[metric] = {
-                "mean": mean.mean,
-                "half": mean.half,
-                "change": None if change is None else change.mean,
-                "change_interval": None if change is None else ends_of(change),
-                "over": None if change is None else change.over,
-                "count": 0 if change is None else change.count,
-            }
+            change = relative_change(changes[metric].get(log, {}).get(label))
+            entry[metric] = {"mean": mean.mean, "half": mean.half, **change}
         table.append(entry)
     return {
         "baseline": baseline,
@@ -328,23 +350,9 @@ def baseline_of(rows: Rows, policy: str | None) -> str:
     return (rigid or list(labels))[0]
 
 
-def ends_of(change: MetricChange) -> list[float] | None:
-    """Return the ends of a change's interval, None where one run says nothing of it."""
-    return None if change.count < 2 else [change.low, change.high]
-
-
-def verdict_word(change: float, ends: Sequence[float] | None) -> str:
-    """Return what follows from a change and its interval: better (less), worse, or why neither."""
-    if ends is None:
-        return "one run: no verdict"
-    if ends[0] <= 0 <= ends[1]:
-        return "no clear difference"
-    return "better" if change < 0 else "worse"
-
-
 def _by_fraction(
-    rows: Rows, changes: Mapping[str, Mapping[str, Mapping[str, MetricChange]]], baseline: str
-) -> list[dict[str, Any]]:
+    rows: Rows, changes: Mapping[Metric, Mapping[str, Mapping[str, MetricChange]]], baseline: str
+) -> list[FractionGains]:
     """Return what each policy changes by how many jobs are malleable, where several fractions were swept."""
     groups: dict[tuple[str, str], dict[float, str]] = {}
     for cell in map(Cell.of, rows):
@@ -355,14 +363,16 @@ def _by_fraction(
     for (log, name), labels in groups.items():
         points = {
             metric: [
-                (fraction, changes[metric][log][label])
+                (fraction, relative_change(changes[metric][log][label]))
                 for fraction, label in sorted(labels.items())
                 if label in changes[metric].get(log, {})
             ]
             for metric in BY_FRACTION
         }
         if len(points["mean_slowdown"]) > 1:
-            found.append(fraction_entry(Path(log).name, name, baseline, points) | {"log": log})
+            gains = fraction_entry(Path(log).name, name, baseline, points)
+            gains["log"] = log
+            found.append(gains)
     return found
 
 
@@ -370,8 +380,8 @@ def fraction_entry(
     log: str,
     policy: str,
     baseline: str,
-    points: Mapping[str, Sequence[tuple[float, MetricChange]]],
-) -> dict[str, Any]:
+    points: Mapping[FractionMetric, Sequence[tuple[float, RelativeChange]]],
+) -> FractionGains:
     """Return the changes by fraction of malleable jobs, and in a sentence how many gain how much.
 
     Parameters
@@ -380,7 +390,7 @@ def fraction_entry(
         Metric -> fractions, ascending, with the change against the baseline.
     """
     mine = points["mean_slowdown"]
-    gains = [(fraction, one) for fraction, one in mine if one.is_sure and one.mean < 0]
+    gains = [(fraction, one) for fraction, one in mine if verdict_word(one) == BETTER]
     head = f"{policy} on {log}, mean slowdown against {baseline}: "
     if not gains:
         finding = (
@@ -388,46 +398,33 @@ def fraction_entry(
             f"{mine[0][0]:.0%} to {mine[-1][0]:.0%}"
         )
     else:
-        fewest, most = gains[0], min(gains, key=lambda gain: gain[1].mean)
+        fewest, most = gains[0], min(gains, key=lambda gain: gain[1]["change"] or 0.0)
         finding = (
             f"of the fractions simulated the smallest with a clear gain is {fewest[0]:.0%} of the jobs "
-            f"malleable, {_gain(fewest[1])}"
+            f"malleable ({change_words(fewest[1])})"
         )
         if most != fewest:
-            finding += f"; the most is gained with {most[0]:.0%}, {_gain(most[1])}"
+            finding += f"; the most is gained with {most[0]:.0%} ({change_words(most[1])})"
     return {
         "log": log,
         "policy": policy,
         "finding": f"{head}{finding}.",
-        **{
-            metric: [
-                {
-                    "malleable": fraction,
-                    "change": one.mean,
-                    "change_interval": ends_of(one),
-                    "over": one.over,
-                    "count": one.count,
-                }
-                for fraction, one in found
-            ]
-            for metric, found in points.items()
-        },
+        "mean_slowdown": _fraction_points(points["mean_slowdown"]),
+        "mean_wait": _fraction_points(points["mean_wait"]),
+        "mean_response": _fraction_points(points["mean_response"]),
     }
 
 
-def _gain(change: MetricChange) -> str:
-    return (
-        f"{change.mean:+.1%} ({change.low:+.1%} .. {change.high:+.1%}, "
-        f"{change.count} {change.over})"
-    )
+def _fraction_points(points: Sequence[tuple[float, RelativeChange]]) -> list[FractionPoint]:
+    return [{"malleable": fraction, **change} for fraction, change in points]
 
 
-def sweep_text(figures: dict[str, Any]) -> str:
+def sweep_text(figures: SweepFigures) -> str:
     """Return the table as text: the changes of four metrics against the baseline."""
     text = [f"change against {figures['baseline']}, log ratios, 95 % intervals"]
     for entry in figures["table"]:
         parts = [
-            f"{metric.removeprefix('mean_')} {_change(entry[metric])}"
+            f"{metric.removeprefix('mean_')} {_figure(entry[metric], entry['policy'] != figures['baseline'])}"
             for metric in ("mean_wait", "mean_response", "mean_slowdown", "makespan")
         ]
         text.append(
@@ -439,15 +436,37 @@ def sweep_text(figures: dict[str, Any]) -> str:
     return "\n".join(text)
 
 
-def _change(figure: dict[str, Any]) -> str:
-    """Return a mean and its change in words."""
-    mean, change, ends = figure["mean"], figure["change"], figure["change_interval"]
-    if change is None or (change == 0 and ends in (None, [0, 0])):
-        return f"{mean:.6g}"
-    if ends is None:
-        return f"{mean:.6g} ({change:+.1%}, one run: no verdict)"
-    low, high = ends
-    over = f"{figure['count']} {figure['over']}"
-    if low <= 0 <= high:
-        return f"{mean:.6g} (no clear difference, {low:+.1%} .. {high:+.1%} over {over})"
-    return f"{mean:.6g} ({change:+.1%}, {low:+.1%} .. {high:+.1%} over {over})"
+def _figure(figure: MetricFigures, is_compared: bool) -> str:
+    """Return a mean, and its change against the baseline if there is one."""
+    if not is_compared or figure["change"] is None:
+        return f"{figure['mean']:.6g}"
+    return f"{figure['mean']:.6g} ({change_words(figure)})"
+
+
+def compared_entries(figures: SweepFigures) -> list[SweepRow]:
+    """Return the entries with a change of the mean slowdown against the baseline."""
+    return [
+        entry
+        for entry in figures["table"]
+        if entry["policy"] != figures["baseline"]
+        and "mean_slowdown" in entry
+        and entry["mean_slowdown"]["change"] is not None
+    ]
+
+
+def sweep_findings(figures: SweepFigures) -> list[str]:
+    """Return the answers of a sweep in sentences."""
+    return [
+        *(one["finding"] for one in figures["fractions"]),
+        *(
+            f"{entry['policy']} on {Path(entry['log']).name}, mean slowdown: "
+            f"{change_words(entry['mean_slowdown'])}."
+            for entry in compared_entries(figures)
+        ),
+    ]
+
+
+def sweep_headline(figures: SweepFigures) -> str:
+    """Return the first line of the page of a sweep."""
+    words = [verdict_word(entry["mean_slowdown"]) for entry in compared_entries(figures)]
+    return f"Mean slowdown against {figures['baseline']}, by comparison: {tally(words)}"

@@ -433,7 +433,7 @@ def mark_malleable(
         raise UsageError(
             f"malleable fraction {fraction:g} lies outside 0..1",
             code="value-range",
-            option="--malleable",
+            option="--malleable-fraction",
             value=fraction,
             bound=[0, 1],
         )

@@ -19,6 +19,7 @@ from apples.topology.parts import Branch
 from apples.topology.requirement import Fit, Placement, Requirement, Satisfiability, Unsatisfied
 from apples.topology.selection import (
     STARTS,
+    Ball,
     Rules,
     balls_for,
     best_choice,
@@ -35,12 +36,20 @@ _never: WeakKeyDictionary[Topology, dict[Requirement, Unsatisfied | None]] = Wea
 
 def refusal(topology: Topology, free: int, requirement: Requirement) -> Unsatisfied | None:
     """Return why the free CPUs of a machine do not satisfy a requirement; None if they do."""
-    found = judge(topology, free, requirement)
+    found = _search(topology, free, requirement)
     return found if isinstance(found, Unsatisfied) else None
 
 
 def judge(topology: Topology, free: int, requirement: Requirement) -> Unsatisfied | float:
     """Return the smallest radius the free CPUs offer, or why they do not do; chooses nothing."""
+    found = _search(topology, free, requirement)
+    return found if isinstance(found, Unsatisfied) else found[0].radius
+
+
+def _search(
+    topology: Topology, free: int, requirement: Requirement
+) -> Unsatisfied | Sequence[Ball]:
+    """Return the balls of the smallest radius that the free CPUs offer, or why they do not do."""
     known = _never.setdefault(topology, {})
     if requirement not in known:
         if len(known) >= REMEMBERED:
@@ -52,7 +61,7 @@ def judge(topology: Topology, free: int, requirement: Requirement) -> Unsatisfie
     return _check(topology, free, requirement, Satisfiability.NOT_NOW, "free ")
 
 
-def unlucky(requirement: Requirement) -> Unsatisfied:
+def no_combination(requirement: Requirement) -> Unsatisfied:
     """Return the refusal where each limit could be kept, but not all of them together."""
     reason = f"no choice of {requirement.count} free CPUs keeps all limits together"
     return Unsatisfied(Satisfiability.NOT_NOW, reason, 0, requirement.count, "-n")
@@ -68,13 +77,17 @@ def _ever(topology: Topology, requirement: Requirement) -> Unsatisfied | None:
             reason = f"MEM_LIST names node {missing[0]}, the machine has {_list(sorted(nodes))}"
             return Unsatisfied(Satisfiability.NEVER, reason, missing[0], len(nodes), "MEM_LIST")
     for condition in requirement.select:
+        if condition.core_kind:  # of CPUs, not of the host: a filter
+            continue
         have = topology.amounts()[condition.name]
         if have is None or not condition.holds(have):
-            known = "is not known of this machine" if have is None else f"is {have} here"
+            known = f"is {have} here" if have is not None else _unknown(condition.name)
             reason = f"{condition.name} {known}, select asks {condition.written}"
             return Unsatisfied(Satisfiability.NEVER, reason, have or 0, condition.amount, "SELECT")
     if requirement.near and topology.near(requirement.near) is None:
-        names = ", ".join(device.name for device in topology.devices[:8]) or "none"
+        names = ", ".join(device.name for device in (topology.devices or ())[:8]) or "none"
+        if topology.devices is None:
+            names = "not known (hwloc's lstopo reports them)"
         reason = f"NEAR names {requirement.near}, the devices of this machine are: {names}"
         return Unsatisfied(Satisfiability.NEVER, reason, 0, 1, "NEAR")
     if requirement.max_cpus_per_node is not None and not _caps_apply(topology):
@@ -84,13 +97,20 @@ def _ever(topology: Topology, requirement: Requirement) -> Unsatisfied | None:
     return found if isinstance(found, Unsatisfied) else None
 
 
+def _unknown(amount: str) -> str:
+    hint = " (hwloc's lstopo reports them)"
+    if amount in {"maxmem", "hbm"}:
+        hint = ": its source names no size of memory"
+    return f"is not known of this machine{hint}"
+
+
 def _check(
     topology: Topology,
     free: int,
     requirement: Requirement,
     verdict: Satisfiability,
     free_word: str,
-) -> Unsatisfied | float:
+) -> Unsatisfied | Sequence[Ball]:
     count = requirement.count
     for have, reason, key in _numbers(topology, free, requirement, free_word):
         if have < count:
@@ -98,7 +118,7 @@ def _check(
     usable = usable_cpus(topology, free, requirement)
     balls = balls_for(topology, usable, requirement)
     if not balls:
-        return unlucky(requirement)
+        return no_combination(requirement)
     radius, limit = balls[0].radius, requirement.max_radius
     if limit is not None and radius > limit:
         reason = (
@@ -106,19 +126,19 @@ def _check(
             f"MAX_RADIUS is {limit:.4g}"
         )
         return Unsatisfied(verdict, reason, radius, limit, "MAX_RADIUS")
-    return radius
+    return balls
 
 
 def _numbers(
     topology: Topology, free: int, requirement: Requirement, free_word: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield how many CPUs each key leaves, with the clause that says so."""
+    """Yield the number of CPUs that each key leaves, with the clause of a refusal."""
     have = (free & topology.root.cpus).bit_count()
     yield have, f"{have} CPUs are {'free' if free_word else 'all the machine has'}", "-n"
     usable = free & topology.root.cpus
-    for one, usable in filtered(topology, free, requirement):
+    for cpu_filter, usable in filtered(topology, free, requirement):
         have = usable.bit_count()
-        yield have, one.clause(requirement, have, bool(free_word)), one.key
+        yield have, cpu_filter.clause(requirement, have, bool(free_word)), cpu_filter.key
     most = requirement.max_cpus_per_node
     if most is not None:
         have = capacity(topology, rules_of(topology, requirement))(usable)
@@ -159,33 +179,32 @@ def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Uns
     radius, centre = topology.hops.centre(chosen)
     cpus = CpuSet(chosen)
     memory = topology.memory_of(cpus) if requirement.memory is None else requirement.memory
-    near = tuple(device.name for device in topology.devices if device.cpus & chosen)
+    near = tuple(device.name for device in topology.devices or () if device.cpus & chosen)
     return Fit(cpus, radius, centre, topology.hops.total(chosen), memory, near)
 
 
 def choice(
     topology: Topology, free: int, requirement: Requirement, starts: int = STARTS
 ) -> int | Unsatisfied:
-    """Return the mask of what `fit` chooses, with nothing said about it: that takes as long again.
+    """Return the mask of the CPUs that `fit` chooses, without its figures, which take as long again.
 
     Parameters
     ----------
     starts
         Centres that are tried over several memory nodes; two take a third of the time and cost up to a tenth more.
     """
-    refused = refusal(topology, free, requirement)
-    if refused is not None:
-        return refused
+    balls = _search(topology, free, requirement)
+    if isinstance(balls, Unsatisfied):
+        return balls
     rules = rules_of(topology, requirement)
     usable = usable_cpus(topology, free, requirement)
     if requirement.placement is Placement.BEST:
-        balls = balls_for(topology, usable, requirement)
         chosen = best_choice(topology.hops, balls, requirement.count, rules, starts)
     elif requirement.max_radius is None:
         chosen = _take(topology, usable, requirement, rules)
     else:
         chosen = _take_around(topology, usable, requirement, rules)
-    return chosen or unlucky(requirement)
+    return chosen or no_combination(requirement)
 
 
 def _take(topology: Topology, usable: int, requirement: Requirement, rules: Rules) -> int:

@@ -1,4 +1,4 @@
-"""A set of CPUs as other tools want it said: taskset, hwloc-bind, srun, OpenMP; and one set per rank."""
+"""A set of CPUs in the syntax of taskset, hwloc-bind, srun and OpenMP; and one set per rank."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def bindings(
     Examples
     --------
     >>> from apples.topology import synthetic
-    >>> said = bindings(synthetic("core:4 pu:2"), CpuSet.parse("0-3,6"), ranks=2)
-    >>> said.taskset, said.hwloc_bind
+    >>> found = bindings(synthetic("core:4 pu:2"), CpuSet.parse("0-3,6"), ranks=2)
+    >>> found.taskset, found.hwloc_bind
     ('taskset --cpu-list 0-3,6', 'hwloc-bind 0x0000004f --')
-    >>> said.srun
+    >>> found.srun
     'srun --ntasks=2 --cpu-bind=mask_cpu:0x7,0x48'
-    >>> said.omp_places, said.gomp_cpu_affinity
+    >>> found.omp_places, found.gomp_cpu_affinity
     ('{0,1},{2,3},{6}', '0-3 6')
     """
     masks = ",".join(f"{share.mask:#x}" for share in shares or per_rank(topology, cpus, ranks))

@@ -1,25 +1,26 @@
-"""`RequirementBroker`: the external scheduler of Smith et al. 2001: does this host satisfy X, and which does best.
+"""`RequirementBroker`: the external scheduler of Smith et al. 2001, which judges hosts by a requirement.
 
-A scheduler asks without understanding X; another kind of resource is another broker in a mapping from the
-name before the bracket (``GPU[...]``) to the broker that judges it.
+A scheduler asks without understanding the requirement. Another kind of resource is another broker in a mapping
+from the name before the bracket (``GPU[...]``) to the broker that judges it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from apples.topology.allocator import judge
 from apples.topology.cpus import CpuSet
-from apples.topology.language import RequirementError, RequirementExpression, requirement_of
+from apples.topology.language import RequirementError
 from apples.topology.machine import Topology
 from apples.topology.requirement import CpusetType, Requirement, Satisfiability, Unsatisfied
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """What a broker says of one host.
+    """The verdict of a broker on one host.
 
     Attributes
     ----------
@@ -49,14 +50,15 @@ class BrokerAnswer:
 
 @dataclass(frozen=True)
 class BrokerRequest:
-    """What a job asks of one host: the requirement as written, and ``-n``."""
+    """A requirement, for some number of CPUs (``-n``)."""
 
-    expression: RequirementExpression
+    expression: Requirement
     count: int = 1
 
-    def __hash__(self) -> int:
-        """Return the hash of its text."""
-        return hash((str(self.expression), self.count))
+    @cached_property
+    def requirement(self) -> Requirement:
+        """The requirement with this number of CPUs."""
+        return replace(self.expression, count=self.count)
 
 
 class RequirementBroker(ABC):
@@ -84,7 +86,7 @@ class RequirementBroker(ABC):
 
 
 def broker_of(
-    expression: RequirementExpression, brokers: Mapping[str, RequirementBroker]
+    expression: Requirement, brokers: Mapping[str, RequirementBroker]
 ) -> RequirementBroker:
     """Return the broker that the name before the bracket selects; `RequirementError` if there is none."""
     if expression.broker not in brokers:
@@ -100,7 +102,7 @@ def broker_of(
 
 @dataclass(frozen=True, slots=True)
 class HostCpus:
-    """What is known of one host's CPUs at one moment.
+    """The CPUs of one host at one moment.
 
     Attributes
     ----------
@@ -108,14 +110,11 @@ class HostCpus:
         Free CPUs.
     version
         Changes whenever `free` does.
-    named
-        Static cpusets by name, and what is free in each.
     """
 
     topology: Topology
     free: CpuSet
     version: int = 0
-    named: Mapping[str, CpuSet] = field(default_factory=dict)
 
 
 class CpusetBroker(RequirementBroker):
@@ -147,11 +146,9 @@ class CpusetBroker(RequirementBroker):
     def __init__(self, known: Callable[[str], HostCpus | None]) -> None:
         self._known = known
         self._answers: dict[tuple[str, BrokerRequest], tuple[int, Topology, BrokerAnswer]] = {}
-        self._requirements: dict[BrokerRequest, Requirement] = {}
 
     def satisfies(self, host: str, request: BrokerRequest) -> BrokerAnswer:
         """Return whether a host can satisfy a request."""
-        requirement = self._requirement(request)
         known = self._known(host)
         if known is None:
             return BrokerAnswer(
@@ -160,27 +157,15 @@ class CpusetBroker(RequirementBroker):
         remembered = self._answers.get((host, request))
         if remembered and remembered[:2] == (known.version, known.topology):
             return remembered[2]
-        answer = _judge(known, requirement)
+        answer = _judge(known, request.requirement)
         if len(self._answers) >= self.REMEMBERED:
             self._answers.clear()
         self._answers[host, request] = (known.version, known.topology, answer)
         return answer
 
-    def _requirement(self, request: BrokerRequest) -> Requirement:
-        if request not in self._requirements:
-            if len(self._requirements) >= self.REMEMBERED:
-                self._requirements.clear()
-            self._requirements[request] = requirement_of(request.expression, request.count)
-        return self._requirements[request]
-
 
 def _judge(known: HostCpus, requirement: Requirement) -> BrokerAnswer:
     free = known.free
-    if requirement.kind is CpusetType.STATIC:
-        if requirement.name not in known.named:
-            reason = f"there is no cpuset called {requirement.name}"
-            return BrokerAnswer(Satisfiability.NOT_NOW, reason, 0, 1, "CPUSET_NAME")
-        free = known.named[requirement.name]
     if requirement.kind is CpusetType.NONE:
         return BrokerAnswer(Satisfiability.YES, quality=(0.0, float(-len(free))))
     found = judge(known.topology, free.mask, requirement)

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import nws
 from apples.errors import UsageError
 
-MOST_CPUS = 2**13
-"""CPU and node numbers are below this, the most Linux can be built for; larger bitmaps are refused."""
-_RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+MAX_CPUS = nws.MAX_CPUS
+"""CPU and node numbers are below this; larger bitmaps are refused."""
 _WORD = re.compile(r"(?:0x)?[0-9a-f]{1,8}|", re.IGNORECASE)
 
 
@@ -28,12 +28,12 @@ class CpuSet:
     mask: int = 0
 
     def __post_init__(self) -> None:
-        if self.mask < 0 or self.mask.bit_length() > MOST_CPUS:
+        if self.mask < 0 or self.mask.bit_length() > MAX_CPUS:
             raise UsageError(
-                f"a CPU set holds numbers from 0 to {MOST_CPUS - 1}",
+                f"a CPU set holds numbers from 0 to {MAX_CPUS - 1}",
                 code="value-range",
                 field="cpus",
-                bound=MOST_CPUS - 1,
+                bound=MAX_CPUS - 1,
             )
 
     @staticmethod
@@ -41,13 +41,13 @@ class CpuSet:
         """Return the set of some numbers; `UsageError` for one out of range."""
         mask = 0
         for number in numbers:
-            if not 0 <= number < MOST_CPUS:
+            if not 0 <= number < MAX_CPUS:
                 raise UsageError(
-                    f"CPU {number}: must lie between 0 and {MOST_CPUS - 1}",
+                    f"CPU {number}: must lie between 0 and {MAX_CPUS - 1}",
                     code="value-range",
                     field="cpu",
                     value=number,
-                    bound=MOST_CPUS - 1,
+                    bound=MAX_CPUS - 1,
                 )
             mask |= 1 << number
         return CpuSet(mask)
@@ -61,28 +61,13 @@ class CpuSet:
         UsageError
             Anything else, with the place in the list. Permanent.
         """
+        try:
+            ranges = nws.parse_cpu_ranges(text)
+        except nws.InputError as error:
+            raise UsageError(str(error), code=error.code, **error.fields) from None
         mask = 0
-        position = 0
-        for word in text.split(",") if text.strip() else ():
-            found = _RANGE.fullmatch(word.strip())
-            if not found or int(found[1]) > int(found[2] or found[1]):
-                raise UsageError(
-                    f"CPU list: '{word.strip()[:40]}' at position {position} is not of the form 3 or 0-3",
-                    code="cpu-list-invalid",
-                    value=word.strip()[:40],
-                    offset=position,
-                )
-            first, last = int(found[1]), int(found[2] or found[1])
-            if last >= MOST_CPUS:
-                raise UsageError(
-                    f"CPU list: {last} is not below {MOST_CPUS}",
-                    code="value-range",
-                    field="cpu",
-                    value=last,
-                    bound=MOST_CPUS - 1,
-                )
+        for first, last in ranges:
             mask |= (1 << last + 1) - (1 << first)
-            position += len(word) + 1
         return CpuSet(mask)
 
     def __iter__(self) -> Iterator[int]:
@@ -143,20 +128,20 @@ def hwloc_bitmap(text: str) -> int:
     Raises
     ------
     UsageError
-        It is not one, or longer than `MOST_CPUS` bits. Permanent.
+        It is not one, or longer than `MAX_CPUS` bits. Permanent.
 
     Examples
     --------
     >>> hwloc_bitmap("0x000000ff,,0x1") == (0xFF << 64) + 1, hwloc_bitmap("0xf...f")
     (True, -1)
     """
-    if len(text) > MOST_CPUS // 32 * 11 + 8:
+    if len(text) > MAX_CPUS // 32 * 11 + 8:
         raise UsageError(
-            f"a bitmap of {len(text)} characters holds more than {MOST_CPUS} CPUs",
+            f"a bitmap of {len(text)} characters holds more than {MAX_CPUS} CPUs",
             code="value-range",
             field="bitmap",
             value=len(text),
-            bound=MOST_CPUS,
+            bound=MAX_CPUS,
         )
     mask, words = 0, text.strip().split(",")
     if words[0].lower() == "0xf...f":
@@ -169,12 +154,12 @@ def hwloc_bitmap(text: str) -> int:
         )
     for word in words:
         mask = mask << 32 | int(word or "0", 16)
-    if mask > 0 and mask.bit_length() > MOST_CPUS:
+    if mask > 0 and mask.bit_length() > MAX_CPUS:
         raise UsageError(
-            f"a bitmap names CPU {mask.bit_length() - 1}, at most {MOST_CPUS - 1}",
+            f"a bitmap names CPU {mask.bit_length() - 1}, at most {MAX_CPUS - 1}",
             code="value-range",
             field="bitmap",
             value=mask.bit_length() - 1,
-            bound=MOST_CPUS - 1,
+            bound=MAX_CPUS - 1,
         )
     return mask

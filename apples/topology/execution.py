@@ -10,11 +10,9 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +21,7 @@ from apples.errors import InfeasibleError, LaunchError
 from apples.topology import starter
 from apples.topology.allocator import fit
 from apples.topology.cpus import CpuSet
-from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, TopologyClient, fresh_id
+from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, TopologyClient
 from apples.topology.isolation.affinity import MARK
 from apples.topology.isolation.backend import CpuContainer, Guarantee, IsolationBackend
 from apples.topology.machine import Topology
@@ -50,6 +48,8 @@ class BoundJob:
         Memory nodes it is to prefer; empty: the kernel's own choice.
     guarantee
         What keeps it there.
+    number
+        Of the allocation; 0: no daemon gave it.
     """
 
     job: str
@@ -58,6 +58,7 @@ class BoundJob:
     mems: CpuSet
     prefer: CpuSet
     guarantee: str
+    number: int = 0
 
 
 def job_name() -> str:
@@ -65,64 +66,38 @@ def job_name() -> str:
     return f"exec-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-class ExecutionPlugin:
-    """The three entry points of the paper, over a daemon.
+def allocate(place: Path, job: str, count: int, requirement: str = "", **more: Any) -> BoundJob:
+    """Have the daemon at a socket choose CPUs and make a container.
 
-    Parameters
-    ----------
-    client
-        The connection to it.
-    place
-        The path of its socket, for the process that binds itself.
+    Raises
+    ------
+    ApplesError
+        The daemon's refusal: never (exit code 3) or not now (4), with the reason.
     """
+    with TopologyClient(place) as client:
+        answer = client.ask("allocate", job=job, count=count, requirement=requirement, **more)
+    return BoundJob(
+        job,
+        answer["pen"],
+        CpuSet.parse(answer["cpus"]),
+        CpuSet.parse(answer["mems"]),
+        CpuSet.parse(answer["prefer"]),
+        str(answer.get("guarantee", Guarantee.NONE.value)),
+        answer["number"],
+    )
 
-    def __init__(self, client: TopologyClient, place: Path) -> None:
-        self._client = client
-        self._place = place
 
-    def allocate(self, job: str, count: int, requirement: str = "", **more: Any) -> BoundJob:
-        """Have CPUs chosen and a container made.
+def run_allocated(place: Path, bound: BoundJob, command: Sequence[str]) -> int:
+    """Run a command in an allocation, end the allocation, and return the command's exit code.
 
-        Raises
-        ------
-        ApplesError
-            The daemon's refusal: never (exit code 3) or not now (4), with the reason.
-        """
-        answer = self._client.ask(
-            "allocate",
-            request=fresh_id(),
-            job=job,
-            count=count,
-            requirement=requirement,
-            **more,
-        )
-        return BoundJob(
-            job,
-            answer["pen"],
-            CpuSet.parse(answer["cpus"]),
-            CpuSet.parse(answer["mems"]),
-            CpuSet.parse(answer["prefer"]),
-            str(answer.get("guarantee", Guarantee.NONE.value)),
-        )
-
-    def command(self, bound: BoundJob, command: Sequence[str]) -> list[str]:
-        """Return the command that binds itself and then becomes `command`."""
-        return [*_STARTER, str(self._place), bound.job, *command]
-
-    def environment(self, bound: BoundJob) -> dict[str, str]:
-        """Return what is added to the environment of a command."""
-        return environment(bound, {SOCKET_VARIABLE: str(self._place)})
-
-    def deallocate(self, job: str, grace: float = 0.0) -> None:
-        """Kill what is left of the job and free its CPUs."""
-        self._client.ask("deallocate", request=fresh_id(), job=job, grace=grace)
-
-    def run(self, bound: BoundJob, command: Sequence[str]) -> int:
-        """Run a command in an allocation and end that; return the command's exit code."""
-        try:
-            return run(self.command(bound, command), self.environment(bound))
-        finally:
-            self.deallocate(bound.job)
+    The connection is a new one: the daemon may have been started again, and it closes connections that are idle.
+    """
+    try:
+        words = [*_STARTER, str(place), bound.job, *command]
+        return run(words, environment(bound, {SOCKET_VARIABLE: str(place)}))
+    finally:
+        with TopologyClient(place) as client:
+            client.ask("deallocate", job=bound.job, number=bound.number)
 
 
 def container_alone(
@@ -163,7 +138,7 @@ def run_alone(
 
     Raises
     ------
-    FenceError
+    IsolationError
         The kernel refuses the container.
     LaunchError
         The container cannot be emptied afterwards.
@@ -199,20 +174,49 @@ def run(
     go: int | None = None,
     admit: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Run a starter to its end, signals passed on; return the exit code a shell would."""
-    with _signals_passed_on() as process_is:
-        process = subprocess.Popen(
-            words, env={**os.environ, **more}, pass_fds=() if go is None else (go,)
+    """Run a starter to its end, signals passed on; return the exit code a shell would.
+
+    A signal of a process (``kill``) is passed on. One of the terminal (Ctrl-C) is not: the kernel sends it to the
+    whole foreground group, so the command has it already, and mpiexec aborts at a second one.
+    """
+    watched = {*FORWARDED, signal.SIGCHLD}
+    if go is not None:
+        os.set_inheritable(go, True)
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit code
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, watched
+    )  # none is lost before the command runs
+    ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python; a command would inherit that
+    try:
+        process = os.posix_spawnp(
+            words[0], list(words), {**os.environ, **more}, setsigmask=before, setsigdef=ignored
         )
-        process_is(process)
         try:
-            admit(process.pid)
+            admit(process)
         except BaseException:
-            process.kill()
-            process.wait()
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
             raise
-        code = process.wait()
-    return 128 - code if code < 0 else code
+        return _ended(process, watched)
+    finally:
+        while signal.sigtimedwait(watched, 0):  # what came with the end, of the terminal for one
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGCHLD, handler)
+
+
+def _ended(process: int, watched: Collection[int]) -> int:
+    """Wait for a process, passing signals on; return the exit code a shell would."""
+    while True:
+        ended, status = os.waitpid(process, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            return 128 - code if code < 0 else code
+        arrived = signal.sigwaitinfo(watched)
+        if (
+            arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0
+        ):  # of a process, not the kernel
+            os.kill(process, arrived.si_signo)
 
 
 def environment(bound: BoundJob, more: Mapping[str, str]) -> dict[str, str]:
@@ -226,23 +230,6 @@ def environment(bound: BoundJob, more: Mapping[str, str]) -> dict[str, str]:
     if "OMP_NUM_THREADS" not in os.environ:
         found["OMP_NUM_THREADS"] = str(len(bound.cpus))
     return found
-
-
-@contextmanager
-def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Pass signals on to a process, from before it starts until it has ended."""
-    running: list[subprocess.Popen[bytes]] = []
-
-    def pass_on(number: int, _: object) -> None:
-        for process in running:
-            process.send_signal(number)
-
-    before = {number: signal.signal(number, pass_on) for number in FORWARDED}
-    try:
-        yield running.append
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _empty(isolation: IsolationBackend, name: str) -> None:

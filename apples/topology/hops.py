@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from apples.topology.parts import Branch, Latencies, MemoryNode, Part, branch_of, homes
+from apples.topology.parts import Branch, Latencies, MemoryNode, Part, branch_of, node_of_cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Hops:
     """
 
     def __init__(self, root: Part, nodes: Sequence[MemoryNode], latencies: Latencies) -> None:
-        home = homes(root.cpus, nodes)
+        home = node_of_cpu(root.cpus, nodes)
         known = set(latencies.nodes)
         if latencies.values and home and known >= set(home.values()):
             self.scale = root.height + 1
@@ -191,11 +191,11 @@ def _domains(root: Part, home: dict[int, int]) -> Iterable[Domain]:
     for cpu, node in home.items():
         masks[node] = masks.get(node, 0) | 1 << cpu
     found = [_domain(root, mask, node) for node, mask in masks.items()]
-    homeless = root.cpus & ~sum(masks.values())
+    without_node = root.cpus & ~sum(masks.values())
     for part in root.walk():
-        if part.cpus & homeless and not part.cpus & ~homeless:
+        if part.cpus & without_node and not part.cpus & ~without_node:
             found.append(_domain(part, part.cpus, None))
-            homeless &= ~part.cpus
+            without_node &= ~part.cpus
     return sorted(found, key=lambda domain: domain.cpus & -domain.cpus)
 
 

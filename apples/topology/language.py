@@ -1,8 +1,8 @@
 """The requirement language: ``CPUSET[KEY=value;KEY=value]``, or the paper's bare ``KEY=value;KEY=value``.
 
-The name before the bracket selects the broker; what the keys mean is the broker's business. A value may be
-empty: the key is then unset, which matters when requirements are merged. The keys of ``CPUSET[...]`` are the
-fields of a `Requirement`: each field says by which key it is written, and how that is read.
+The name before the bracket selects the broker. The keys of ``CPUSET[...]`` are the fields of a `Requirement`: each
+field names its key and the function that reads its value. The keys of another name are that broker's. A value may
+be empty: the key is then not set, which matters when requirements are merged.
 """
 
 from __future__ import annotations
@@ -10,102 +10,164 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 from apples.errors import UsageError, coded
-from apples.topology.requirement import CpusetType, Requirement, RequirementKey
+from apples.topology.requirement import CPUSET, DEFAULTS, KEYS, SELECT, Requirement
 
-LONGEST = 4096
+MAX_CHARACTERS = 4096
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-DEFAULT_BROKER = "CPUSET"
-
-
-SELECT: Final = "SELECT"
-"""The key of what a host as a whole must have; written ``select[..]`` before the rest, as in LSF."""
+_NOT_TEXT = re.compile(r"[^ -~\t\r\n]")
 _SELECT = re.compile(r"\s*select\s*\[([^\[\]]*)\]", re.IGNORECASE)
 
 
 class RequirementError(UsageError):
-    """A requirement that cannot be read: names the key, the position and what would be right."""
+    """A requirement that cannot be read; the message names the key, the position and the remedy."""
 
     code = "requirement-invalid"
 
 
-@dataclass(frozen=True, slots=True)
-class RequirementEntry:
-    """One ``KEY=value``, with the position of its key in the text (from 1; 0: not from a text)."""
+def parse(text: str, count: int = 1, *, broker: str = "") -> Requirement:
+    """Return the requirement of a text; an empty text requires nothing.
 
-    value: str
-    position: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class RequirementExpression:
-    """A requirement as written: who is to judge it, and the keys in their order.
-
-    Examples
-    --------
-    >>> written = parse("CPUSET[CPU_LIST=24-39,48-53; CPUSET_OPTIONS=CPUSET_CPU_EXCLUSIVE]")
-    >>> written.broker, written.keys["CPU_LIST"]
-    ('CPUSET', '24-39,48-53')
-    >>> str(written)
-    'CPUSET[CPU_LIST=24-39,48-53;CPUSET_OPTIONS=CPUSET_CPU_EXCLUSIVE]'
-    """
-
-    broker: str = DEFAULT_BROKER
-    entries: Mapping[str, RequirementEntry] = field(default_factory=dict)
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The values of the keys that are set."""
-        return {key: entry.value for key, entry in self.entries.items() if entry.value}
-
-    def __str__(self) -> str:
-        """Return the text that `parse` reads as this."""
-        pairs = [f"{key}={entry.value}" for key, entry in self.entries.items() if key != SELECT]
-        chosen = f"select[{self.entries[SELECT].value}] " if SELECT in self.entries else ""
-        return f"{chosen}{self.broker}[{';'.join(pairs)}]"
-
-    def error(self, key: str, what: str, *, code: str, **fields: Any) -> RequirementError:
-        """Return an error about a key, with the key's position in the text."""
-        entry = self.entries.get(key)
-        position = entry.position if entry and entry.position else None
-        where = f"position {position}: " if position else ""
-        found = {**fields, "field": key or fields.get("field"), "position": position}
-        return RequirementError(f"requirement: {where}{what}", code=code, **found)
-
-
-def parse(text: str) -> RequirementExpression:
-    """Return a requirement as written; an empty text asks for nothing.
+    Parameters
+    ----------
+    count
+        CPUs asked for (``-n``).
+    broker
+        The only name that is allowed before the bracket; empty: any.
 
     Raises
     ------
     RequirementError
-        Anything else; names the key or the position. Permanent.
+        Syntax, an unknown key, an invalid value or a contradiction, with the key or the position. Permanent.
+
+    Examples
+    --------
+    >>> requirement = parse("CPUSET[MAX_RADIUS=2; CPU_LIST=0-7]", 4)
+    >>> requirement.max_radius, str(requirement)
+    (2.0, 'CPUSET[CPU_LIST=0-7;MAX_RADIUS=2.0]')
+    >>> parse("GPU[COUNT=2]").keys
+    {'COUNT': '2'}
     """
-    if len(text) > LONGEST:
+    name, entries = _syntax(text)
+    if broker and name != broker:
         raise RequirementError(
-            f"requirement of {len(text)} characters: at most {LONGEST} are read",
+            f"requirement: {name}[...] is not for {broker}",
+            code="broker-unknown",
+            value=name,
+            known=[broker],
+        )
+    if name != CPUSET:
+        foreign = tuple((key, value) for key, (value, _) in entries.items())
+        return Requirement(count, broker=name, foreign=foreign)
+    values = {key: _value(key, *entry) for key, entry in entries.items()}
+    positions = {key: position for key, (_, position) in entries.items()}
+    return _requirement(count, values, positions)
+
+
+def merge(
+    mandatory: Requirement | None, job: Requirement, default: Requirement | None
+) -> Requirement:
+    """Return the job's requirement under the site's mandatory and default requirements.
+
+    Key by key the first of the three that names it counts, an empty value included: a mandatory
+    ``MAX_RADIUS=`` forbids jobs to set one. Requirements for another broker than the job's do not apply to it.
+
+    Raises
+    ------
+    RequirementError
+        The site's keys and the job's contradict each other. Permanent.
+
+    Examples
+    --------
+    >>> site, job = parse("MAX_RADIUS="), parse("MAX_RADIUS=2;CPU_LIST=0-7")
+    >>> merge(site, job, parse("WHOLE_CORES=Y")).keys
+    {'CPU_LIST': '0-7', 'WHOLE_CORES': 'Y'}
+    """
+    sources = (mandatory, job, default)
+    layers = [layer for layer in sources if layer is not None and layer.broker == job.broker]
+    if job.broker != CPUSET:
+        foreign: dict[str, str] = {}
+        for layer in layers:
+            foreign = {**dict(layer.foreign), **foreign}
+        return replace(job, foreign=tuple(foreign.items()))
+    values: dict[str, Any] = {}
+    for layer in layers:
+        for key in layer.named_keys - values.keys():
+            values[key] = getattr(layer, KEYS[key][0])
+    return _requirement(job.count, values, {})
+
+
+def _requirement(
+    count: int, values: Mapping[str, Any], positions: Mapping[str, int]
+) -> Requirement:
+    """Return the requirement with the values of some keys; an error names the position of its key."""
+    fields = {KEYS[key][0]: value for key, value in values.items()}
+    try:
+        return Requirement(count, **fields, named=frozenset(values))
+    except UsageError as error:
+        position = positions.get(str(error.fields.get("field", "")))
+        raise _error(str(error), position, **coded(error)) from error
+
+
+def _error(reason: str, position: int | None, **fields: Any) -> RequirementError:
+    where = f"position {position}: " if position else ""
+    return RequirementError(f"requirement: {where}{reason}", **{**fields, "position": position})
+
+
+def _value(key: str, text: str, position: int) -> Any:
+    """Return the value of a key of ``CPUSET[...]``: the default where the text is empty."""
+    if key not in KEYS:
+        near = next(iter(difflib.get_close_matches(key, KEYS, n=1)), None)
+        hint = f"did you mean {near}? " if near else ""
+        raise _error(
+            f"{key} is unknown: {hint}known are {', '.join(sorted(KEYS))}",
+            position,
+            code="field-unknown",
+            field=key,
+            known=sorted(KEYS),
+            suggestion=near,
+        )
+    name, form = KEYS[key]
+    try:
+        return form.read(text) if text else DEFAULTS[name]
+    except ValueError as error:
+        raise _error(
+            f"{key}='{text[:40]}' {error}",
+            position,
+            code="value-invalid",
+            field=key,
+            value=text[:40],
+        ) from error
+    except UsageError as error:
+        raise _error(f"{key}: {error}", position, **{**coded(error), "field": key}) from error
+
+
+def _syntax(text: str) -> tuple[str, dict[str, tuple[str, int]]]:
+    """Return the name before the bracket, and each key with its value and its position in the text (from 1)."""
+    if len(text) > MAX_CHARACTERS:
+        raise RequirementError(
+            f"requirement of {len(text)} characters: at most {MAX_CHARACTERS} are read",
             code="value-too-long",
             value=len(text),
-            bound=LONGEST,
+            bound=MAX_CHARACTERS,
         )
-    for position, character in enumerate(text, 1):
-        if not (character.isascii() and (character.isprintable() or character in "\t\r\n")):
-            raise RequirementError(
-                f"requirement: position {position}: {character!r} is not ASCII text",
-                code="character-invalid",
-                value=character,
-                position=position,
-            )
-    entries: dict[str, RequirementEntry] = {}
+    if invalid := _NOT_TEXT.search(text):
+        raise RequirementError(
+            f"requirement: position {invalid.start() + 1}: {invalid[0]!r} is not ASCII text",
+            code="character-invalid",
+            value=invalid[0],
+            position=invalid.start() + 1,
+        )
+    entries: dict[str, tuple[str, int]] = {}
     if chosen := _SELECT.match(text):
-        entries[SELECT] = RequirementEntry(chosen[1].strip(), chosen.start(1) + 1)
+        entries[SELECT] = (chosen[1].strip(), chosen.start(1) + 1)
         text = " " * chosen.end() + text[chosen.end() :]
     body = text.strip()
     start = len(text) - len(text.lstrip())
-    broker = DEFAULT_BROKER
+    broker = CPUSET
     opening = body.find("[")
     if opening >= 0 or "]" in body:
         broker = body[:opening].strip() if opening >= 0 else ""
@@ -124,20 +186,27 @@ def parse(text: str) -> RequirementExpression:
             )
         start += opening + 1
         body = body[opening + 1 : -1]
-    for key, entry in _entries(body, start):
+    for key, value, position in _pairs(body, start):
         if key == SELECT:
             raise RequirementError(
-                f"requirement: position {entry.position}: is written select[...], before the rest",
+                f"requirement: position {position}: is written select[...], before the rest",
                 code="requirement-invalid",
                 field=SELECT,
-                position=entry.position,
+                position=position,
             )
-        entries[key] = entry
-    return RequirementExpression(broker.upper(), entries)
+        if key in entries:
+            raise RequirementError(
+                f"requirement: position {position}: {key} is given twice",
+                code="field-repeated",
+                field=key,
+                position=position,
+            )
+        entries[key] = (value, position)
+    return broker.upper(), entries
 
 
-def _entries(body: str, start: int) -> Iterator[tuple[str, RequirementEntry]]:
-    seen: set[str] = set()
+def _pairs(body: str, start: int) -> Iterator[tuple[str, str, int]]:
+    """Yield each key with its value and position."""
     at = start
     for pair in body.split(";"):
         position = at + len(pair) - len(pair.lstrip()) + 1
@@ -153,13 +222,6 @@ def _entries(body: str, start: int) -> Iterator[tuple[str, RequirementEntry]]:
                 value=pair.strip()[:30],
                 position=position,
             )
-        if key in seen:
-            raise RequirementError(
-                f"requirement: position {position}: {key} is given twice",
-                code="field-repeated",
-                field=key,
-                position=position,
-            )
         if "[" in value or "]" in value:
             raise RequirementError(
                 f"requirement: position {position}: {key}: a bracket in its value",
@@ -167,92 +229,4 @@ def _entries(body: str, start: int) -> Iterator[tuple[str, RequirementEntry]]:
                 field=key,
                 position=position,
             )
-        seen.add(key)
-        yield key, RequirementEntry(value.strip(), position)
-
-
-def merge(
-    mandatory: RequirementExpression | None,
-    job: RequirementExpression | None,
-    default: RequirementExpression | None,
-) -> RequirementExpression:
-    """Return what counts of the site's mandatory, the job's own and the site's default requirement.
-
-    Key by key the first of the three that names it counts, an empty value included: a mandatory
-    ``MAX_RADIUS=`` forbids jobs to set one. Requirements for another broker than the job's (the
-    mandatory one's, where the job has none) do not apply to it.
-
-    Examples
-    --------
-    >>> site, own = parse("MAX_RADIUS="), parse("MAX_RADIUS=2;CPU_LIST=0-7")
-    >>> merge(site, own, parse("WHOLE_CORES=Y")).keys
-    {'CPU_LIST': '0-7', 'WHOLE_CORES': 'Y'}
-    """
-    layers = [layer for layer in (mandatory, job, default) if layer is not None]
-    if not layers:
-        return RequirementExpression()
-    broker = (job or layers[0]).broker
-    entries: dict[str, RequirementEntry] = {}
-    for layer in layers:
-        if layer.broker == broker:
-            for key, entry in layer.entries.items():
-                entries.setdefault(key, entry)
-    return RequirementExpression(broker, entries)
-
-
-KEYS: Final[Mapping[str, tuple[str, RequirementKey]]] = {
-    each.metadata["key"].name: (each.name, each.metadata["key"])
-    for each in fields(Requirement)
-    if "key" in each.metadata
-}
-"""Key -> the field of a `Requirement` that it becomes, and how it is read."""
-
-
-def requirement_of(expression: RequirementExpression, count: int = 1) -> Requirement:
-    """Return what ``CPUSET[...]`` and ``-n`` ask for.
-
-    Raises
-    ------
-    RequirementError
-        An unknown key, a value that is none, or numbers that contradict each other. Permanent.
-
-    Examples
-    --------
-    >>> from apples.topology.language import parse
-    >>> requirement_of(parse("MAX_RADIUS=2;CPU_LIST=0-7"), 4).max_radius
-    2.0
-    """
-    if expression.broker != DEFAULT_BROKER:
-        what = f"{expression.broker}[...] is not for {DEFAULT_BROKER}"
-        known = [DEFAULT_BROKER]
-        raise expression.error(
-            "", what, code="broker-unknown", value=expression.broker, known=known
-        )
-    found: dict[str, Any] = {}
-    for key, value in expression.keys.items():
-        if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            what = f"{key} is unknown: {hint}known are {', '.join(sorted(KEYS))}"
-            raise expression.error(
-                key,
-                what,
-                code="field-unknown",
-                known=sorted(KEYS),
-                suggestion=next(iter(near), None),
-            )
-        name, form = KEYS[key]
-        try:
-            found[name] = form.read(value)
-        except ValueError as error:
-            what = f"{key}='{value[:40]}' {error}"
-            raise expression.error(key, what, code="value-invalid", value=value[:40]) from error
-        except UsageError as error:
-            raise expression.error(key, f"{key}: {error}", **coded(error)) from error
-    if "name" in found:
-        found.setdefault("kind", CpusetType.STATIC)
-    try:
-        return Requirement(count, **found)
-    except UsageError as error:
-        key = str(error.fields.get("field", ""))
-        raise expression.error(key, str(error), **coded(error)) from error
+        yield key, value.strip(), position

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import or_
 
@@ -12,13 +13,14 @@ from apples.topology.hops import Hops
 from apples.topology.parts import (
     NO_LATENCIES,
     Branch,
+    CoreKind,
     Device,
     DeviceKind,
     Latencies,
     MemoryNode,
     Part,
     branch_of,
-    homes,
+    node_of_cpu,
 )
 
 HIGH_BANDWIDTH = frozenset({"HBM", "MCDRAM"})
@@ -42,7 +44,9 @@ class Topology:
     name
         What it was read from.
     devices
-        GPUs and network interfaces, as hwloc tells of them; other sources name none.
+        GPUs and network interfaces, as hwloc names them; None: the source does not look for devices.
+    kinds
+        Masks of the performance and efficiency cores' CPUs; empty where all cores are of one kind.
 
     Examples
     --------
@@ -58,7 +62,8 @@ class Topology:
     disallowed: CpuSet = NO_CPUS
     offline: CpuSet = NO_CPUS
     name: str = ""
-    devices: tuple[Device, ...] = ()
+    devices: tuple[Device, ...] | None = None
+    kinds: Mapping[CoreKind, int] = field(default_factory=dict)
 
     @cached_property
     def cpus(self) -> CpuSet:
@@ -84,8 +89,10 @@ class Topology:
     def units(self) -> tuple[int, ...]:
         """Masks of the smallest things that share no core: the cores, and each CPU that is in none."""
         cores = [core.mask for core in self.cores if core]
-        loose = CpuSet(self.root.cpus & ~sum(cores))
-        return tuple(sorted([*cores, *(1 << cpu for cpu in loose)], key=lambda mask: mask & -mask))
+        without_core = CpuSet(self.root.cpus & ~sum(cores))
+        return tuple(
+            sorted([*cores, *(1 << cpu for cpu in without_core)], key=lambda mask: mask & -mask)
+        )
 
     @cached_property
     def lone_cpus(self) -> int:
@@ -101,7 +108,7 @@ class Topology:
     def node_cpus(self) -> tuple[int, ...]:
         """Masks of the CPUs that belong to each memory node; all together where there is no node."""
         masks: dict[int, int] = {}
-        for cpu, node in homes(self.root.cpus, self.nodes).items():
+        for cpu, node in node_of_cpu(self.root.cpus, self.nodes).items():
             masks[node] = masks.get(node, 0) | 1 << cpu
         return tuple(masks.values()) or (self.root.cpus,)
 
@@ -121,20 +128,30 @@ class Topology:
         """
         sizes = [(node.kind, node.memory) for node in self.nodes if node.kind != "GPUMemory"]
         known = [(kind, size) for kind, size in sizes if size is not None]
-        kinds = [device.kind for device in self.devices]
         return {
-            "ngpus": kinds.count(DeviceKind.GPU),
-            "nnics": kinds.count(DeviceKind.NIC),
+            "ngpus": self._count(DeviceKind.GPU),
+            "nnics": self._count(DeviceKind.NIC),
             "ncpus": len(self.cpus),
             "ncores": len(self.cores),
             "maxmem": sum(size for _, size in known) if known else None,
             "hbm": sum(size for kind, size in known if kind in HIGH_BANDWIDTH) if known else None,
         }
 
+    def of_kind(self, kind: CoreKind) -> int:
+        """Return the mask of the CPUs of a kind of core; cores that are all alike are performance cores."""
+        if not self.kinds:
+            return self.root.cpus if kind is CoreKind.PERFORMANCE else 0
+        return self.kinds.get(kind, 0) & self.root.cpus
+
     def near(self, name: str) -> int | None:
         """Return the mask of the CPUs local to a device, or to any of a kind; None where there is none such."""
-        masks = [device.cpus for device in self.devices if name in (device.name, device.kind)]
+        masks = [device.cpus for device in self.devices or () if device.called(name)]
         return reduce(or_, masks) if masks else None
+
+    def _count(self, kind: DeviceKind) -> int | None:
+        if self.devices is None:
+            return None
+        return sum(device.kind is kind for device in self.devices)
 
     def memory_of(self, cpus: CpuSet) -> CpuSet:
         """Return the memory nodes local to some CPUs; the nearest that has memory where none is."""
@@ -196,7 +213,9 @@ def restricted(topology: Topology, cpus: CpuSet, memory: CpuSet | None = None) -
         topology,
         root=root,
         nodes=nodes,
-        devices=tuple(replace(one, cpus=one.cpus & cpus.mask) for one in topology.devices),
+        devices=None
+        if topology.devices is None
+        else tuple(replace(device, cpus=device.cpus & cpus.mask) for device in topology.devices),
         latencies=topology.latencies.among({node.number for node in nodes}),
         disallowed=topology.disallowed | (topology.cpus - cpus),
     )

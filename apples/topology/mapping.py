@@ -29,7 +29,7 @@ SMALL_PROBLEM = 40
 STARTS = 40
 BATCH = 64
 """The most promising changes that are tried before all are looked at again."""
-LEAST_GAIN = 1e-6
+MIN_GAIN = 1e-6
 """Part of the cost that a change must save: less takes hundreds of changes that nobody notices."""
 
 
@@ -366,7 +366,7 @@ class _Search:
             flat = gain.ravel()
             few = np.argpartition(flat, -min(BATCH, flat.size))[-BATCH:]
             for choice in few[flat[few].argsort()[::-1]]:
-                if flat[choice] <= LEAST_GAIN * cost:
+                if flat[choice] <= MIN_GAIN * cost:
                     break
                 # What was done since the gains were computed may have changed this one.
                 task, column = divmod(int(choice), gain.shape[1])
@@ -380,7 +380,7 @@ class _Search:
                     pair = [task, column - self.hosts]
                     tried[pair] = owners[pair[::-1]]
                 saved = self._part(owners, pair) - self._part(tried, pair)
-                if saved > LEAST_GAIN * cost:
+                if saved > MIN_GAIN * cost:
                     owners, cost, changed = tried, cost - saved, True
         return self.problem.cost(owners), owners
 

@@ -10,17 +10,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, overload
 
 from apples.errors import UsageError, coded
 from apples.ui.units import counted
 
-MOST_READ = 1 << 23
+if TYPE_CHECKING:
+    from apples.topology import documents
+
+MAX_READ = 1 << 23
 """Of a file that ``--messages`` names: a run of 256 ranks takes 4 MB, and what is hostile 250 MB of memory."""
-MOST_RANKS_SHOWN = 256
+MAX_RANKS_SHOWN = 256
 """Ranks up to which their own matrix is a part of the document: beyond it is more than anybody reads."""
 
-MOST_COUNT = 1 << 62
+MAX_COUNT = 1 << 62
 """No rank sends as many bytes, or messages."""
 
 NUMBERS = b"0123456789+-.#"
@@ -103,7 +106,7 @@ class MessageMatrix:
         """Return the messages of a run, from a file, as `parse` does."""
         try:
             with path.open("rb") as file:
-                text = file.read(MOST_READ + 1)
+                text = file.read(MAX_READ + 1)
         except OSError as error:
             raise UsageError(
                 f"--messages: {path}: {error.strerror}",
@@ -128,13 +131,13 @@ class MessageMatrix:
         >>> MessageMatrix.parse(b"0,8 # from rank 0\n8 0", Path("talk.txt")).bytes
         ((0, 8), (8, 0))
         """
-        if len(text) > MOST_READ:
+        if len(text) > MAX_READ:
             raise UsageError(
-                f"--messages: {path}: is longer than {MOST_READ} bytes",
+                f"--messages: {path}: is longer than {MAX_READ} bytes",
                 code="file-too-large",
                 option="--messages",
                 file=path,
-                bound=MOST_READ,
+                bound=MAX_READ,
             )
         if (first := text.lstrip()[:1]) and first in NUMBERS:
             return cls._rows(text.decode(errors="replace"), path)
@@ -163,15 +166,15 @@ class MessageMatrix:
     def _rows(cls, text: str, path: Path) -> MessageMatrix:
         rows: dict[int, tuple[int, ...]] = {}
         for line, content in enumerate(io.StringIO(text, newline=None), 1):
-            words = content.partition("#")[0].replace(",", " ").split(None, MOST_RANKS_SHOWN)
-            if len(words) > MOST_RANKS_SHOWN or (words and len(rows) == MOST_RANKS_SHOWN):
+            words = content.partition("#")[0].replace(",", " ").split(None, MAX_RANKS_SHOWN)
+            if len(words) > MAX_RANKS_SHOWN or (words and len(rows) == MAX_RANKS_SHOWN):
                 raise UsageError(
-                    f"--messages: {path}:{line}: is of more than {MOST_RANKS_SHOWN} ranks",
+                    f"--messages: {path}:{line}: is of more than {MAX_RANKS_SHOWN} ranks",
                     code="too-many-ranks",
                     option="--messages",
                     file=path,
                     line=line,
-                    bound=MOST_RANKS_SHOWN,
+                    bound=MAX_RANKS_SHOWN,
                 )
             if words:
                 rows[line] = tuple(_count(word, path, line) for word in words)
@@ -214,15 +217,15 @@ class MessageMatrix:
                 file=path,
                 field="execution.messages.ranks",
             )
-        named = found["ranks"][: MOST_RANKS_SHOWN + 1]
-        if not 0 < len(named) <= MOST_RANKS_SHOWN:
+        named = found["ranks"][: MAX_RANKS_SHOWN + 1]
+        if not 0 < len(named) <= MAX_RANKS_SHOWN:
             raise UsageError(
-                f"--messages: {path}: execution.messages.ranks must be 1 to {MOST_RANKS_SHOWN} ranks",
+                f"--messages: {path}: execution.messages.ranks must be 1 to {MAX_RANKS_SHOWN} ranks",
                 code="value-range",
                 option="--messages",
                 file=path,
                 field="execution.messages.ranks",
-                bound=MOST_RANKS_SHOWN,
+                bound=MAX_RANKS_SHOWN,
             )
         try:
             ranks = tuple(
@@ -263,16 +266,20 @@ class MessageMatrix:
                 sums[place[one.host]][place[other.host]] += value
         return tuple(map(tuple, sums))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> documents.Messages:
         """Return ``execution.messages`` of ``apples.run/1``."""
-        shown = len(self.ranks) <= MOST_RANKS_SHOWN
+        shown = len(self.ranks) <= MAX_RANKS_SHOWN
         return {
-            "source": self.source,
+            "source": cast('Literal["declared", "arrays", "counted"]', self.source),
             "hosts": list(self.hosts),
             "bytes": [list(row) for row in self.by_host(self.bytes)],
             "messages": [list(row) for row in self.by_host(self.messages)],
             "missed": self.missed,
-            "ranks": [one._asdict() for one in self.ranks] if shown else None,
+            "ranks": [
+                {"host": one.host, "world": one.world, "rank": one.rank} for one in self.ranks
+            ]
+            if shown
+            else None,
             "rank_bytes": [list(row) for row in self.bytes] if shown else None,
             "rank_messages": [list(row) for row in self.messages] if shown else None,
         }
@@ -284,7 +291,7 @@ def _count(word: str, path: Path, line: int) -> int:
         count = round(float(word))
     except (ValueError, OverflowError):
         count = -1
-    if not 0 <= count < MOST_COUNT:
+    if not 0 <= count < MAX_COUNT:
         raise UsageError(
             f"--messages: {path}:{line}: must be a number of bytes (is {word[:40]!r})",
             code="value-invalid",
@@ -305,7 +312,7 @@ def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matri
         else []
     )
     if lengths != [size] * size or any(
-        type(n) is not int or not 0 <= n < MOST_COUNT for row in rows for n in row
+        type(n) is not int or not 0 <= n < MAX_COUNT for row in rows for n in row
     ):
         raise UsageError(
             f"--messages: {path}: execution.messages.{name} must be {size} x {size} counts",

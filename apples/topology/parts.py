@@ -66,6 +66,13 @@ class MemoryNode:
     kind: str = ""
 
 
+class CoreKind(StrEnum):
+    """What a core of a hybrid machine is built for."""
+
+    PERFORMANCE = "performance"
+    EFFICIENCY = "efficiency"
+
+
 class DeviceKind(StrEnum):
     """What a device is for."""
 
@@ -87,6 +94,8 @@ class Device:
         Bytes of its own; None where the source does not say.
     model
         The vendor's name of it, or empty.
+    aliases
+        What else the system or a runtime calls it: ``nvml0`` of ``cuda0``, ``mlx5_0`` of ``ib0``.
     """
 
     name: str
@@ -94,6 +103,11 @@ class Device:
     cpus: int
     memory: int | None = None
     model: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def called(self, name: str) -> bool:
+        """Whether this is one of its names, or its kind."""
+        return name in (self.name, self.kind, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +176,16 @@ def branch_of(part: Part, cpus: int) -> Branch:
     return Branch(mask, part.height, tuple(branch_of(child, cpus) for child in inside))
 
 
-def homes(cpus: int, nodes: Sequence[MemoryNode]) -> dict[int, int]:
-    """Return which node each CPU of a mask belongs to: the narrowest that is local, then the lowest.
+def node_of_cpu(cpus: int, nodes: Sequence[MemoryNode]) -> dict[int, int]:
+    """Return the node of each CPU of a mask: the narrowest that is local, then the lowest.
 
     A CPU with no local node is left out.
     """
-    home: dict[int, int] = {}
+    nodes_by_cpu: dict[int, int] = {}
     for node in sorted(nodes, key=lambda node: (-node.cpus.bit_count(), -node.number)):
         mask = node.cpus & cpus
         while mask:
             low = mask & -mask
-            home[low.bit_length() - 1] = node.number
+            nodes_by_cpu[low.bit_length() - 1] = node.number
             mask ^= low
-    return home
+    return nodes_by_cpu

@@ -1,32 +1,33 @@
-"""`Requirement`: what a job asks of one host's CPUs, checked; and what the allocator answers.
+"""`Requirement`: the CPUs that a job asks of one host, checked; and the answer of the allocator.
 
-A field of a `Requirement` also says by which key of ``CPUSET[KEY=value]`` it is written (`RequirementKey`), so a
-new key is one field here, and its effect an entry of `FILTERS` in `apples.topology.selection`.
+A field of a `Requirement` names its key in ``CPUSET[KEY=value]`` and the functions that read and write its value
+(`RequirementKey`). A new key is therefore one field here, and its effect an entry of `FILTERS` in
+`apples.topology.selection`. `apples.topology.language` parses the text.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 from apples.errors import UsageError
-from apples.topology.cpus import MOST_CPUS, NO_CPUS, CpuSet
+from apples.topology.cpus import MAX_CPUS, NO_CPUS, CpuSet
+from apples.topology.parts import CoreKind
 
 
 class CpusetType(StrEnum):
-    """CPUSET_TYPE: a set made for the job, one the administrator made, or none at all."""
+    """CPUSET_TYPE: a set that is made for the job, or none at all."""
 
     DYNAMIC = "dynamic"
-    STATIC = "static"
     NONE = "none"
 
 
 class Placement(StrEnum):
-    """Which of the CPUs that would do: the nearest to each other, the first, or the most spread out."""
+    """Order of preference among usable CPUs: the nearest to each other, the first, or the most spread out."""
 
     BEST = "best"
     FIRST = "first"
@@ -34,7 +35,7 @@ class Placement(StrEnum):
 
 
 class CpusetOption(StrEnum):
-    """CPUSET_OPTIONS: what the execution plug-in is to enforce."""
+    """CPUSET_OPTIONS: rules that the host enforces while the job runs."""
 
     EXCLUSIVE = "CPUSET_CPU_EXCLUSIVE"
     MEMORY_LOCAL = "CPUSET_MEMORY_LOCAL"
@@ -46,31 +47,40 @@ S = TypeVar("S", bound=StrEnum)
 
 @dataclass(frozen=True, slots=True)
 class RequirementKey:
-    """How a field of a `Requirement` stands in ``CPUSET[KEY=value]``.
+    """The text form of a field of a `Requirement`, in ``CPUSET[KEY=value]``.
 
     Attributes
     ----------
     name
         The key.
     read
-        Text -> value; ValueError, with what the text must be, where it is none.
+        Text -> value. It raises ValueError, with the condition that the text must meet, for an invalid text.
+    write
+        Value -> text that `read` turns into the same value; empty for a value that is not set.
     """
 
     name: str
     read: Callable[[str], Any]
+    write: Callable[[Any], str]
 
 
-def _key(name: str, read: Callable[[str], Any]) -> dict[str, RequirementKey]:
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _key(
+    name: str, read: Callable[[str], Any], write: Callable[[Any], str] = _text
+) -> dict[str, RequirementKey]:
     """Return the metadata of a field that is written by a key."""
-    return {"key": RequirementKey(name, read)}
+    return {"key": RequirementKey(name, read, write)}
 
 
-def _word(kind: type[S]) -> Callable[[str], S]:
+def _word(kind: type[S], hint: str = "") -> Callable[[str], S]:
     def read(text: str) -> S:
         for member in kind:
             if text.lower() == member.value.lower():
                 return member
-        raise ValueError(f"must be one of {', '.join(kind)}")
+        raise ValueError(f"must be one of {', '.join(kind)}{hint}")
 
     return read
 
@@ -87,8 +97,8 @@ def _yes(text: str) -> bool:
 
 
 def _count(text: str) -> int:
-    if not (text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MOST_CPUS):
-        raise ValueError(f"must be a whole number from 1 to {MOST_CPUS}")
+    if not (text.isdigit() and len(text) <= 5 and 1 <= int(text) <= MAX_CPUS):
+        raise ValueError(f"must be a whole number from 1 to {MAX_CPUS}")
     return int(text)
 
 
@@ -97,7 +107,7 @@ def _hops(text: str) -> float:
         hops = float(text)
     except ValueError:
         hops = -1.0
-    if not 0 <= hops <= MOST_CPUS or "_" in text:
+    if not 0 <= hops <= MAX_CPUS or "_" in text:
         raise ValueError("must be a number of hops, 0 or more")
     return hops
 
@@ -110,15 +120,16 @@ def _resume(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HostCondition:
-    """One comparison of ``select[..]``: ``ngpus>=1``, ``maxmem>=64GB``."""
+    """One comparison of ``select[..]``: ``ngpus>=1``, ``maxmem>=64GB``; or ``kind=performance``."""
 
     name: str
     comparison: str
     amount: int
     written: str = field(compare=False)
+    core_kind: CoreKind | None = None
 
     def holds(self, have: int) -> bool:
-        """Whether a host that has so much will do."""
+        """Whether a host with this amount meets the condition."""
         return bool(COMPARISONS[self.comparison](have, self.amount))
 
 
@@ -127,23 +138,36 @@ COMPARISONS: Final = {
     "<": operator.lt, "=": operator.eq,
 }  # fmt: skip
 AMOUNTS: Final = ("ngpus", "nnics", "ncpus", "ncores", "maxmem", "hbm")
-"""What can be compared; `Topology.amounts` says how much of each a machine has."""
+"""Amounts that a condition can compare; `Topology.amounts` returns those of a machine."""
 UNITS: Final = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_KIND = re.compile(rf"kind\s*==?\s*({'|'.join(CoreKind)})")
 _CONDITION = re.compile(r"([a-z]+)\s*(>=|<=|==|!=|>|<|=)\s*([0-9]{1,15})\s*(MB|GB|TB|)")
 
 
 def _conditions(text: str) -> tuple[HostCondition, ...]:
     """Return the comparisons of ``select[..]``, which must all hold."""
-    found = []
+    conditions = []
     for part in text.split("&&"):
+        if kind := _KIND.fullmatch(part.strip()):
+            conditions.append(HostCondition("kind", "=", 0, f"kind={kind[1]}", CoreKind(kind[1])))
+            continue
         match = _CONDITION.fullmatch(part.strip())
         if match is None or match[1] not in AMOUNTS:
             raise ValueError(
-                f"must be comparisons such as ngpus>=1 or maxmem>=64GB, joined by &&, of {', '.join(AMOUNTS)}"
+                "must be comparisons such as ngpus>=1 or maxmem>=64GB, joined by &&, of "
+                f"{', '.join(AMOUNTS)}, or kind={' or kind='.join(CoreKind)}"
             )
         written = "".join(match.groups())
-        found.append(HostCondition(match[1], match[2], int(match[3]) * UNITS[match[4]], written))
-    return tuple(found)
+        conditions.append(
+            HostCondition(match[1], match[2], int(match[3]) * UNITS[match[4]], written)
+        )
+    if len({condition.core_kind for condition in conditions if condition.core_kind}) > 1:
+        raise ValueError("must name one kind of core at most")
+    return tuple(conditions)
+
+
+_STATIC = "; enter the set of an administrator with its own tools (cgexec, systemd)"
+"""Remedy of CPUSET_TYPE=static, which the paper has."""
 
 
 def _name(text: str) -> str:
@@ -152,9 +176,18 @@ def _name(text: str) -> str:
     return text
 
 
+CPUSET: Final = "CPUSET"
+"""The name before the bracket of requirements that this package judges."""
+SELECT: Final = "SELECT"
+"""The key of the conditions on the host as a whole; written ``select[..]`` before the rest, as in LSF."""
+
+
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a job asks for on one host. A value; makes sense without knowing any host.
+    """The CPUs that a job asks of one host: a value that is valid without knowing any host.
+
+    `apples.topology.parse` makes it from text. ``str`` returns text that parses to an equal requirement, without
+    its `count`.
 
     Attributes
     ----------
@@ -163,7 +196,7 @@ class Requirement:
     cpus
         CPU_LIST: the CPUs to choose from; None: any.
     max_radius
-        MAX_RADIUS: hops; rather wait than exceed it. None: any.
+        MAX_RADIUS: hops; the job waits rather than exceed it. None: any.
     max_cpus_per_node
         MAX_CPU_PER_NODE: of each memory node; None: any number.
     whole_cores
@@ -174,14 +207,20 @@ class Requirement:
         MEM_LIST: the memory nodes the job is to use; None: those local to its CPUs.
     options
         CPUSET_OPTIONS.
-    kind, name
-        CPUSET_TYPE and CPUSET_NAME: the name of the set to run in, if it is a static one.
+    kind
+        CPUSET_TYPE.
     same_cpus_on_resume
         RESUME_OPTION=ORIG_CPUS: a suspended job comes back to the CPUs it had, or waits.
     select
-        ``select[..]``: what the host as a whole must have.
+        ``select[..]``: conditions on the host as a whole; with ``kind``, only CPUs of cores of that kind.
     near
         NEAR: the name of a device, or ``gpu`` or ``nic``: only CPUs local to it.
+    broker
+        The name before the bracket.
+    foreign
+        The keys of another broker than ``CPUSET``, with their values, which that broker reads.
+    named
+        The keys that the text names, also with an empty value: they win over later layers of `merge`.
 
     Raises
     ------
@@ -190,6 +229,8 @@ class Requirement:
 
     Examples
     --------
+    >>> str(Requirement(8, cpus=CpuSet.parse("24-39,48-53"), whole_cores=True))
+    'CPUSET[CPU_LIST=24-39,48-53;WHOLE_CORES=Y]'
     >>> Requirement(32, cpus=CpuSet.parse("24-39,48-53"))
     Traceback (most recent call last):
     apples.errors.UsageError: CPU_LIST holds 22 CPUs, -n asks 32
@@ -199,32 +240,81 @@ class Requirement:
     cpus: CpuSet | None = field(default=None, metadata=_key("CPU_LIST", CpuSet.parse))
     max_radius: float | None = field(default=None, metadata=_key("MAX_RADIUS", _hops))
     max_cpus_per_node: int | None = field(default=None, metadata=_key("MAX_CPU_PER_NODE", _count))
-    whole_cores: bool = field(default=False, metadata=_key("WHOLE_CORES", _yes))
+    whole_cores: bool = field(
+        default=False, metadata=_key("WHOLE_CORES", _yes, lambda yes: "Y" if yes else "N")
+    )
     placement: Placement = field(
         default=Placement.BEST, metadata=_key("PLACEMENT", _word(Placement))
     )
     memory: CpuSet | None = field(default=None, metadata=_key("MEM_LIST", CpuSet.parse))
     options: frozenset[CpusetOption] = field(
-        default=frozenset(), metadata=_key("CPUSET_OPTIONS", _options)
+        default=frozenset(),
+        metadata=_key("CPUSET_OPTIONS", _options, lambda options: "|".join(sorted(options))),
     )
     kind: CpusetType = field(
-        default=CpusetType.DYNAMIC, metadata=_key("CPUSET_TYPE", _word(CpusetType))
+        default=CpusetType.DYNAMIC, metadata=_key("CPUSET_TYPE", _word(CpusetType, _STATIC))
     )
-    name: str = field(default="", metadata=_key("CPUSET_NAME", _name))
-    same_cpus_on_resume: bool = field(default=False, metadata=_key("RESUME_OPTION", _resume))
-
-    select: tuple[HostCondition, ...] = field(default=(), metadata=_key("SELECT", _conditions))
+    same_cpus_on_resume: bool = field(
+        default=False,
+        metadata=_key("RESUME_OPTION", _resume, lambda same: "ORIG_CPUS" if same else ""),
+    )
+    select: tuple[HostCondition, ...] = field(
+        default=(),
+        metadata=_key(SELECT, _conditions, lambda select: " && ".join(c.written for c in select)),
+    )
     near: str = field(default="", metadata=_key("NEAR", _name))
+    broker: str = CPUSET
+    foreign: tuple[tuple[str, str], ...] = ()
+    named: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def core_kind(self) -> CoreKind | None:
+        """The kind of core that ``select[kind=..]`` names."""
+        kinds = (condition.core_kind for condition in self.select)
+        return next((kind for kind in kinds if kind), None)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The keys that are set, with the text of their values."""
+        return {key: text for key, text in self._texts() if text}
+
+    @property
+    def named_keys(self) -> set[str]:
+        """The keys of ``CPUSET[...]`` that are named or set."""
+        return {
+            key
+            for key, (name, _) in KEYS.items()
+            if key in self.named or getattr(self, name) != DEFAULTS[name]
+        }
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Yield each key that is named or set, with the text of its value."""
+        yield from self.foreign
+        named = self.named_keys
+        for key, (name, form) in KEYS.items():
+            if key in named:
+                yield key, form.write(getattr(self, name))
+
+    def __str__(self) -> str:
+        """Return the text that `apples.topology.parse` reads as this requirement."""
+        texts = dict(self._texts())
+        select = f"select[{texts.pop(SELECT)}] " if SELECT in texts else ""
+        return f"{select}{self.broker}[{';'.join(f'{key}={text}' for key, text in texts.items())}]"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= MOST_CPUS:
-            raise UsageError(
-                f"-n asks {self.count} CPUs, it must be 1 to {MOST_CPUS}",
-                code="value-range",
-                field="-n",
-                value=self.count,
-                bound=MOST_CPUS,
-            )
+        for key, value, low, high in (
+            ("-n", self.count, 1, MAX_CPUS),
+            ("MAX_RADIUS", self.max_radius, 0, MAX_CPUS),
+            ("MAX_CPU_PER_NODE", self.max_cpus_per_node, 1, MAX_CPUS),
+        ):
+            if value is not None and not low <= value <= high:
+                raise UsageError(
+                    f"{key} must be {low} to {high} (got {value})",
+                    code="value-range",
+                    field=key,
+                    value=value,
+                    bound=[low, high],
+                )
         if self.cpus is not None and len(self.cpus) < self.count:
             raise UsageError(
                 f"CPU_LIST holds {len(self.cpus)} CPUs, -n asks {self.count}",
@@ -233,33 +323,15 @@ class Requirement:
                 value=len(self.cpus),
                 needed=self.count,
             )
-        if self.max_radius is not None and not 0 <= self.max_radius < float("inf"):
-            raise UsageError(
-                f"MAX_RADIUS is {self.max_radius}, it must be 0 or more hops",
-                code="value-range",
-                field="MAX_RADIUS",
-                value=self.max_radius,
-                bound=0,
-            )
-        if self.max_cpus_per_node is not None and self.max_cpus_per_node < 1:
-            raise UsageError(
-                f"MAX_CPU_PER_NODE is {self.max_cpus_per_node}, it must be at least 1",
-                code="value-range",
-                field="MAX_CPU_PER_NODE",
-                value=self.max_cpus_per_node,
-                bound=1,
-            )
-        if self.name and self.kind is not CpusetType.STATIC:
-            raise UsageError(
-                f"CPUSET_NAME={self.name} needs CPUSET_TYPE=static, not {self.kind}",
-                code="field-conflict",
-                field="CPUSET_NAME",
-                value=self.name,
-            )
-        if self.kind is CpusetType.STATIC and not self.name:
-            raise UsageError(
-                "CPUSET_TYPE=static needs CPUSET_NAME", code="field-missing", field="CPUSET_NAME"
-            )
+
+
+KEYS: Final[Mapping[str, tuple[str, RequirementKey]]] = {
+    attribute.metadata["key"].name: (attribute.name, attribute.metadata["key"])
+    for attribute in fields(Requirement)
+    if "key" in attribute.metadata
+}
+"""Key -> the field of a `Requirement` that it becomes, and its text form."""
+DEFAULTS: Final = {attribute.name: attribute.default for attribute in fields(Requirement)}
 
 
 class Satisfiability(StrEnum):

@@ -5,9 +5,10 @@
 2. Inside one domain (a memory node) distances are the heights of a tree. The least total of j CPUs below a part
    is found from the least totals below its children, because only pairs in different children are this part's
    business: dynamic programming over the tree (`pack`). Exact.
-3. Over several domains, choosing k of n with the least total distance is NP-hard. The nearest CPUs around the most
-   promising centres are taken (a 2-approximation for metric distances), then single CPUs and whole domains are
-   exchanged while that helps (`ExchangeSearch`).
+3. Over several domains, choosing k of n with the least total distance is NP-hard. From each of the most promising
+   centres a choice grows by the domain nearest to all that is taken; then single CPUs and whole domains are moved
+   while that helps (`ExchangeSearch`). `python -m benchmarks topology` compares it with two
+   oracles.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
-from operator import add, mul, or_
+from operator import add, or_
 
 from apples.topology.hops import Hops
 from apples.topology.machine import Topology
 from apples.topology.parts import Branch
 from apples.topology.requirement import Requirement
 
-BREAK = 1 << 20
+COST_UNIT = 1 << 20
 """A unit of height in the costs; below it stands the number of parts broken into, which decides ties."""
-NEVER = 1 << 80
+INFEASIBLE = 1 << 80
 """The cost of a number of CPUs that cannot be had."""
 
 
@@ -33,7 +34,7 @@ Costs = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a choice of CPUs must keep to, beside their number.
+    """Limits on a choice of CPUs, beside their number.
 
     Attributes
     ----------
@@ -54,8 +55,8 @@ class Packing:
     Attributes
     ----------
     costs
-        By number of CPUs: heights summed over pairs in units of `BREAK`, plus parts broken into;
-        `NEVER` where that number cannot be had.
+        By number of CPUs: heights summed over pairs in units of `COST_UNIT`, plus parts broken into;
+        `INFEASIBLE` where that number cannot be had.
     most
         The largest number that can be had.
     """
@@ -67,12 +68,12 @@ class Packing:
 
     def __post_init__(self) -> None:
         self.most = len(self.costs) - 1
-        while self.costs[self.most] >= NEVER:
+        while self.costs[self.most] >= INFEASIBLE:
             self.most -= 1
 
     def at_least(self, count: int) -> int | None:
         """Return the smallest number from `count` on that can be had."""
-        return next((j for j in range(count, len(self.costs)) if self.costs[j] < NEVER), None)
+        return next((j for j in range(count, len(self.costs)) if self.costs[j] < INFEASIBLE), None)
 
     def pick(self, count: int) -> int:
         """Return the mask of `count` CPUs of least cost."""
@@ -93,15 +94,15 @@ def pack(branch: Branch, free: int, rules: Rules, most: int) -> Packing:
     if branch.cpus in rules.whole:
         if free != branch.cpus:
             return Packing((0,), 0)
-        pairs = size * (size - 1) // 2 * branch.height * BREAK
-        return Packing((0, *[NEVER] * (size - 1), pairs), free)
+        pairs = size * (size - 1) // 2 * branch.height * COST_UNIT
+        return Packing((0, *[INFEASIBLE] * (size - 1), pairs), free)
     inside = [pack(child, free, rules, most) for child in branch.children if child.cpus & free]
     if not inside:
         return Packing((0,), 0)
-    packing = _join(inside, branch.height * BREAK, most)
+    packing = _join(inside, branch.height * COST_UNIT, most)
     costs = packing.costs
     if packing._halves is not None:
-        broken = [cost + (0 < j < size and cost < NEVER) for j, cost in enumerate(costs)]
+        broken = [cost + (0 < j < size and cost < INFEASIBLE) for j, cost in enumerate(costs)]
         costs = tuple(broken)
     cap = rules.caps.get(branch.cpus, size)
     return Packing(costs[: cap + 1], packing._free, packing._halves)
@@ -131,13 +132,13 @@ def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[
     mine = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(a)][::-1]
     other = [cost - height * (i * (i - 1) // 2) for i, cost in enumerate(b)]
     last = len(a) - 1
-    costs, kept = [NEVER] * size, [0] * size
+    costs, kept = [INFEASIBLE] * size, [0] * size
     for j in range(size):
-        first, least = max(0, last - j), max(0, j - last)  # the most of a, then less and less
-        length = min(j + 1, len(b)) - least
-        sums = list(map(add, mine[first : first + length], other[least:]))
+        first, skipped = max(0, last - j), max(0, j - last)  # the most of a, then less and less
+        length = min(j + 1, len(b)) - skipped
+        sums = list(map(add, mine[first : first + length], other[skipped:]))
         best = min(sums)
-        if best < NEVER // 2:
+        if best < INFEASIBLE // 2:
             costs[j] = best + height * (j * (j - 1) // 2)
             kept[j] = last - first - sums.index(best)
     return tuple(costs), tuple(kept)
@@ -153,7 +154,7 @@ class Ball:
 
 
 def rules_of(topology: Topology, requirement: Requirement) -> Rules:
-    """Return what a requirement asks of the choice on this machine, beside number and radius."""
+    """Return the limits of a requirement on this machine, beside number and radius."""
     whole = frozenset(topology.units) if requirement.whole_cores else frozenset()
     most = requirement.max_cpus_per_node
     caps = {} if most is None else dict.fromkeys(topology.node_cpus, most)
@@ -162,7 +163,7 @@ def rules_of(topology: Topology, requirement: Requirement) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class CpuFilter:
-    """A key of a requirement that says which CPUs are usable at all.
+    """A key of a requirement that limits which CPUs are usable.
 
     Attributes
     ----------
@@ -189,6 +190,15 @@ def _listed_clause(requirement: Requirement, have: int, free: bool) -> str:
     return f"{have} of the {len(requirement.cpus or ())} CPUs of CPU_LIST are {where}"
 
 
+def _of_kind(topology: Topology, usable: int, requirement: Requirement) -> int | None:
+    kind = requirement.core_kind
+    return None if kind is None else usable & topology.of_kind(kind)
+
+
+def _of_kind_clause(requirement: Requirement, have: int, free: bool) -> str:
+    return f"{have} {'free ' if free else ''}CPUs are of {requirement.core_kind} cores"
+
+
 def _near(topology: Topology, usable: int, requirement: Requirement) -> int | None:
     return usable & (topology.near(requirement.near) or 0) if requirement.near else None
 
@@ -210,6 +220,7 @@ def _whole_cores_clause(requirement: Requirement, have: int, free: bool) -> str:
 
 FILTERS = (
     CpuFilter("CPU_LIST", _listed, _listed_clause),
+    CpuFilter("SELECT", _of_kind, _of_kind_clause),
     CpuFilter("NEAR", _near, _near_clause),
     # Last: a core is whole only if all that comes before admits every CPU of it.
     CpuFilter("WHOLE_CORES", _in_whole_cores, _whole_cores_clause),
@@ -222,33 +233,33 @@ def filtered(
 ) -> Iterator[tuple[CpuFilter, int]]:
     """Yield each filter that a requirement sets, and the CPUs that are usable after it."""
     usable = free & topology.root.cpus
-    for one in FILTERS:
-        admitted = one.admit(topology, usable, requirement)
+    for cpu_filter in FILTERS:
+        admitted = cpu_filter.admit(topology, usable, requirement)
         if admitted is not None:
             usable = admitted
-            yield one, usable
+            yield cpu_filter, usable
 
 
 def usable_cpus(topology: Topology, free: int, requirement: Requirement) -> int:
     """Return the free CPUs a requirement admits, whatever their number and place."""
     usable = free & topology.root.cpus
-    for one in FILTERS:
-        admitted = one.admit(topology, usable, requirement)
+    for cpu_filter in FILTERS:
+        admitted = cpu_filter.admit(topology, usable, requirement)
         usable = usable if admitted is None else admitted
     return usable
 
 
 def capacity(topology: Topology, rules: Rules) -> Callable[[int], int]:
-    """Return what says how many of a mask of usable CPUs could be had together."""
+    """Return a function: mask of usable CPUs -> how many of them the limits admit together."""
     if not rules.caps:
         return int.bit_count
     capped_cpus = reduce(or_, rules.caps)
 
     def capped(mask: int) -> int:
-        loose = mask & ~capped_cpus  # in no memory node: no cap counts them
-        total = loose.bit_count()
+        uncapped = mask & ~capped_cpus  # in no memory node: no cap counts them
+        total = uncapped.bit_count()
         if rules.whole:
-            total = sum(unit.bit_count() for unit in rules.whole if not unit & ~loose)
+            total = sum(unit.bit_count() for unit in rules.whole if not unit & ~uncapped)
         for cpus, cap in rules.caps.items():
             inside = mask & cpus
             if inside:
@@ -290,11 +301,13 @@ def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequ
 
 
 STARTS, WORK = 8, 256
-"""How many centres the search over several domains starts from: fewer where many CPUs are asked."""
+"""Centres that the search over several domains starts from: at most STARTS, and WORK over the CPUs asked for."""
 MOVED = 4
 """How many of the worst placed domains a move may take from."""
 ROUNDS = 40
-"""At most so many moves from one start."""
+"""Limit of moves from one start."""
+LOOK_AHEAD, FEW = 4, 8
+"""Moves that are tried with a second one after them, and the number of CPUs up to which they are."""
 
 
 def best_choice(
@@ -320,7 +333,7 @@ def best_choice(
             got = packing.at_least(count)
             if got is not None:
                 cost = packing.costs[got]
-                candidates.append((cost // BREAK, size, cost % BREAK, packing.pick(got)))
+                candidates.append((cost // COST_UNIT, size, cost % COST_UNIT, packing.pick(got)))
             continue
         for centre in inside:
             if hops.domains[centre].cpus & ball.centres:
@@ -334,11 +347,13 @@ def best_choice(
         search = ExchangeSearch(cache, ball.usable, centre, count)
         if search.fill():
             search.descend()
-            candidates.append((search.cost() // BREAK, size, search.cost() % BREAK, search.mask()))
+            candidates.append(
+                (search.cost() // COST_UNIT, size, search.cost() % COST_UNIT, search.mask())
+            )
     if not candidates:
         return 0
-    least = min(found[:3] for found in candidates)
-    return reduce(_lower, (found[3] for found in candidates if found[:3] == least))
+    best = min(candidate[:3] for candidate in candidates)
+    return reduce(_lower, (c[3] for c in candidates if c[:3] == best))
 
 
 def _room(rules: Rules) -> int:
@@ -393,7 +408,7 @@ class ExchangeSearch:
 
     def __init__(self, cache: PackingCache, usable: int, centre: int, count: int) -> None:
         hops = cache.hops
-        self._rank, self._unit = hops.rank, hops.scale * BREAK
+        self._rank, self._unit = hops.rank, hops.scale * COST_UNIT
         self._centre, self._count = centre, count
         self._packing: dict[int, Packing] = {}
         for i, domain in enumerate(hops.domains):
@@ -407,32 +422,46 @@ class ExchangeSearch:
         self._far: dict[int, int] = {}
 
     def fill(self) -> bool:
-        """Take the nearest; return whether there are enough."""
-        left = self._count
-        for domain in self._pool:
-            if left <= 0:
-                break
+        """Take from the centre, then from the domain nearest to all that is taken; return whether it is enough."""
+        left, waiting = self._count, list(self._pool)
+        self._far = dict.fromkeys(waiting, 0)
+        domain = self._centre
+        while True:
+            waiting.remove(domain)
             packing = self._packing[domain]
             got = packing.at_least(min(left, packing.most))
             if got:
                 self._taken[domain] = got
                 left -= got
-        others, counts = tuple(self._taken), tuple(self._taken.values())
-        for domain in self._pool:
-            row = self._rank[domain]
-            self._far[domain] = sum(map(mul, counts, map(row.__getitem__, others)))
-        return left <= 0
+                row = self._rank[domain]
+                self._far = {other: far + got * row[other] for other, far in self._far.items()}
+            if left <= 0 or not waiting:
+                return left <= 0
+            domain = min(waiting, key=self._far.__getitem__)  # of equals the first of the pool
 
     def descend(self) -> None:
-        """Move CPUs between domains while the cost falls."""
+        """Move CPUs between domains while the cost falls, by one move or, of few CPUs, by two together."""
         for _ in range(ROUNDS):
-            best = min(self._moves(), default=(0, 0, 0, 0))
-            if best[0] >= 0:
-                return
-            self._move(*best[1:])
+            moves = sorted(self._moves())
+            if not moves or moves[0][0] >= 0:
+                moves = moves[: LOOK_AHEAD if self._count <= FEW else 0]
+                if not any(self._moved_twice(*move) for move in moves):
+                    return
+                continue
+            self._move(*moves[0][1:])
+
+    def _moved_twice(self, change: int, source: int, target: int, n: int) -> bool:
+        """Make a move and the best one after it if both together lower the cost; return whether they do."""
+        self._move(source, target, n)
+        after = min(self._moves(), default=(0, 0, 0, 0))
+        if change + after[0] < 0:
+            self._move(*after[1:])
+            return True
+        self._move(target, source, n)
+        return False
 
     def cost(self) -> int:
-        """Return heights summed over all pairs in units of `BREAK`, plus the parts broken into."""
+        """Return heights summed over all pairs in units of `COST_UNIT`, plus the parts broken into."""
         between = sum(n * self._far[domain] for domain, n in self._taken.items()) // 2
         inside = sum(self._packing[domain].costs[n] for domain, n in self._taken.items())
         return between * self._unit + inside
@@ -442,7 +471,7 @@ class ExchangeSearch:
         return sum(self._packing[domain].pick(n) for domain, n in self._taken.items())
 
     def _moves(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (change of cost, from, to, how many) of the moves worth a look."""
+        """Yield (change of cost, from, to, number) of the moves that are tried."""
         taken, far = self._taken, self._far
         sources = sorted(taken, key=lambda i: (-far[i], i))[:MOVED]
         targets = [i for i in self._pool if taken.get(i, 0) < self._packing[i].most]
@@ -466,7 +495,7 @@ class ExchangeSearch:
         if source == self._centre and n == a:
             return None
         mine, other = self._packing[source].costs, self._packing[target].costs
-        if mine[a - n] >= NEVER or other[b + n] >= NEVER:
+        if mine[a - n] >= INFEASIBLE or other[b + n] >= INFEASIBLE:
             return None
         between = n * (self._far[target] - self._far[source])
         between -= n * n * self._rank[source][target]

@@ -19,6 +19,7 @@ from typing import NoReturn
 # Run by path and without site packages: the root of our packages is found from this file.
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 from apples.io.connection import LineConnection
+from apples.io.sockets import socket_name
 
 CANNOT_START = 127
 CANNOT_BIND = 4
@@ -32,7 +33,9 @@ def main() -> NoReturn:
     """Enter the container and become the command."""
     place, job, *command = sys.argv[1:]
     try:
-        prefer_memory(_told(int(place[1:])) if place.startswith("-") else _bound(place, job))
+        prefer_memory(
+            _wait_for_parent(int(place[1:])) if place.startswith("-") else _bound(place, job)
+        )
     except (OSError, ValueError) as error:
         _end(CANNOT_BIND, f"{job}: {error}")
     for number in (
@@ -50,7 +53,8 @@ def _bound(place: str, job: str) -> str:
     """Have the daemon move this process; return the memory nodes to prefer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(SECONDS)
-        asking.connect(place)
+        with socket_name(place) as name:
+            asking.connect(name)
         connection = LineConnection(asking)
         connection.send({"verb": "bind", "job": job})
         answer = connection.receive(SECONDS)
@@ -59,7 +63,7 @@ def _bound(place: str, job: str) -> str:
     return str(answer["prefer"])
 
 
-def _told(go: int) -> str:
+def _wait_for_parent(go: int) -> str:
     """Wait until this process was moved; return the memory nodes to prefer."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     with os.fdopen(go, "rb") as pipe:

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from apples.topology.bindings import Bindings, RankOrder
 from apples.topology.broker import BrokerAnswer
 from apples.topology.cpus import CpuSet
+from apples.topology.documents import (
+    FencesDocument,
+    FitDocument,
+    HostVerdict,
+    IsolationEntry,
+    RankCpus,
+    TopologydDocument,
+    TopologyDocument,
+    WhyDocument,
+)
 from apples.topology.isolation.detection import IsolationLevel
 from apples.topology.machine import Topology
 from apples.topology.parts import Device, MemoryNode, Part
 from apples.topology.requirement import Fit
 from apples.ui.units import amount, counted
 
-Document = dict[str, Any]
-
 WIDTH = 80
 FEW_CORES = 4
 """A part of no more cores is one line, whatever is inside."""
 _SHOWN = ("Package", "Die", "Group", "L3Cache", "L4Cache")
-MOST_NODES = 24
+MAX_NODES = 24
 """A larger latency matrix is left out: `--json` and the file have it."""
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -30,8 +36,8 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 def draw(topology: Topology, holders: Mapping[str, CpuSet] | None = None) -> str:
     """Return a map of a machine.
 
-    Cores stand in brackets with the numbers of their CPUs; a CPU that somebody has is shown as a letter
-    that the legend explains.
+    Cores stand in brackets with the numbers of their CPUs; a CPU of a job is shown as a letter that
+    the legend explains.
 
     Parameters
     ----------
@@ -50,8 +56,10 @@ def draw(topology: Topology, holders: Mapping[str, CpuSet] | None = None) -> str
     marks, legend = _marks(holders or {})
     lines = [summary(topology), *_Map(topology, marks).lines(topology.root)]
     lines += [f"{_node(node)}, no CPUs" for node in topology.nodes if not node.cpus]
-    lines += [_device(device) for device in topology.devices]
+    lines += [_device(device) for device in topology.devices or ()]
     lines += _matrix(topology)
+    for kind in topology.kinds:
+        lines.append(f"{kind} cores: CPUs {CpuSet(topology.of_kind(kind)) or 'none'}")
     for what, cpus in (("not ours", topology.disallowed), ("offline", topology.offline)):
         if cpus:
             lines.append(f"{what}: CPUs {cpus}")
@@ -115,16 +123,16 @@ class _Map:
         label = ", ".join(words)
         cores = [unit for unit in self._units if not unit & ~part.cpus]
         held = sum(section.cpus for section in inside)
-        loose = [unit for unit in cores if not unit & held]
+        ungrouped = [unit for unit in cores if not unit & held]
         if not inside or (len(cores) <= FEW_CORES and not outermost):
             groups = [[unit for unit in cores if not unit & ~each.cpus] for each in inside]
-            yield from _line(label, indent, [*groups, loose], self._marks)
+            yield from _line(label, indent, [*groups, ungrouped], self._marks)
             return
         if label:
             yield f"{indent}{label}"
             indent += "  "
-        if loose:
-            yield from _line("", indent, [loose], self._marks)
+        if ungrouped:
+            yield from _line("", indent, [ungrouped], self._marks)
         for section in inside:
             yield from self.lines(section, indent, outermost=False)
 
@@ -185,7 +193,7 @@ def _line(
 
 def _matrix(topology: Topology) -> Iterator[str]:
     latencies = topology.latencies
-    if not 2 <= len(latencies.nodes) <= MOST_NODES:
+    if not 2 <= len(latencies.nodes) <= MAX_NODES:
         return
     width = max(len(str(value)) for value in (*latencies.distinct, *latencies.nodes))
     yield "latency  " + " ".join(str(node).rjust(width) for node in latencies.nodes)
@@ -194,7 +202,7 @@ def _matrix(topology: Topology) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- CPUs of a job and of a daemon
-def topology_document(topology: Topology) -> Document:
+def topology_document(topology: Topology) -> TopologyDocument:
     """Return a machine as ``apples.topology/1``."""
     return {
         "schema": "apples.topology/1",
@@ -211,8 +219,19 @@ def topology_document(topology: Topology) -> Document:
             for n in topology.nodes
         ],
         "devices": [
-            {**asdict(one), "kind": one.kind.value, "cpus": list(CpuSet(one.cpus))}
-            for one in topology.devices
+            {
+                "name": device.name,
+                "kind": device.kind.value,
+                "cpus": list(CpuSet(device.cpus)),
+                "memory": device.memory,
+                "model": device.model,
+                "aliases": list(device.aliases),
+            }
+            for device in topology.devices or ()
+        ],
+        "kinds": [
+            {"kind": kind.value, "cpus": list(CpuSet(topology.of_kind(kind)))}
+            for kind in topology.kinds
         ],
         "matrix": {
             "nodes": list(topology.latencies.nodes),
@@ -221,9 +240,9 @@ def topology_document(topology: Topology) -> Document:
     }
 
 
-def fit_document(found: Fit, bound: Bindings, order: RankOrder | None = None) -> Document:
+def fit_document(found: Fit, bound: Bindings, order: RankOrder | None = None) -> FitDocument:
     """Return the CPUs of a job as ``apples.fit/1``; `order` says those of each rank, where messages decided it."""
-    ranks = (
+    ranks: RankCpus | None = (
         {
             "cpus": [list(share) for share in order.shares],
             "byte_hops": order.cost,
@@ -240,7 +259,13 @@ def fit_document(found: Fit, bound: Bindings, order: RankOrder | None = None) ->
         "total": found.total,
         "memory": list(found.memory),
         "devices": list(found.devices),
-        "bindings": asdict(bound),
+        "bindings": {
+            "taskset": bound.taskset,
+            "hwloc_bind": bound.hwloc_bind,
+            "srun": bound.srun,
+            "omp_places": bound.omp_places,
+            "gomp_cpu_affinity": bound.gomp_cpu_affinity,
+        },
         "ranks": ranks,
     }
 
@@ -277,9 +302,9 @@ def bindings_lines(bound: Bindings) -> list[str]:
     return [f"  {line}" for line in commands]
 
 
-def why_document(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> Document:
+def why_document(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> WhyDocument:
     """Return which hosts can hold a job, and why the others cannot, as ``apples.why/1``."""
-    hosts = [
+    hosts: list[HostVerdict] = [
         {
             "host": name,
             "verdict": answer.verdict.value,
@@ -305,9 +330,9 @@ def why_text(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> str
     return "\n".join(lines)
 
 
-def fences_document(levels: Sequence[IsolationLevel]) -> Document:
+def fences_document(levels: Sequence[IsolationLevel]) -> FencesDocument:
     """Return which levels of isolation hold here as ``apples.fences/1``."""
-    entries = [
+    entries: list[IsolationEntry] = [
         {
             "fence": level.title,
             "holds": level.isolation is not None,
@@ -319,7 +344,7 @@ def fences_document(levels: Sequence[IsolationLevel]) -> Document:
     return {"schema": "apples.fences/1", "fences": entries}
 
 
-def fences_text(document: Document) -> str:
+def fences_text(document: FencesDocument) -> str:
     """Return the same in words: a line a level."""
     lines = []
     for entry in document["fences"]:
@@ -328,7 +353,7 @@ def fences_text(document: Document) -> str:
     return "\n".join(lines)
 
 
-def daemon_text(status: Document) -> str:
+def daemon_text(status: TopologydDocument) -> str:
     """Return the state of the topology daemon: its CPUs, its jobs, what is not as it should be."""
     lines = [f"{status['fence']}: CPUs {status['universe']}, free {status['free'] or 'none'}"]
     for job in status["jobs"]:

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from apples.errors import LaunchError, coded
 from apples.io.connection import LineConnection
+from apples.io.sockets import socket_name
 from apples.topology.cpus import CpuSet
 from apples.topology.daemon.client import JOB_VARIABLE, SOCKET_VARIABLE, error_of
 
@@ -90,7 +91,8 @@ class JobLink:
         connecting.settimeout(OPENING_SECONDS)
         self._connection = LineConnection(connecting)
         try:
-            connecting.connect(place)
+            with socket_name(place) as name:
+                connecting.connect(name)
             self._connection.send({"verb": "follow", "job": job})
             answer = self._connection.receive(OPENING_SECONDS)
         except (OSError, ValueError) as error:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import functools
 import gc
 import importlib
-import inspect
 import io
 import json
-import math
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Any, TextIO
 
-import typer
-import typer.core
-from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
-from typer._param_types import coerce_cli_path
+import click
+import click.shell_completion
 
-from apples.errors import Failure, bounded_message, failure_of, place_in_users_code
+from apples.errors import Failure, UsageError, bounded_message, failure_of, place_in_users_code
+from apples.ui.parameters import Rule
 from apples.ui.terminal import escaped
 
 INTERRUPTED = 130
@@ -34,28 +27,155 @@ HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: where its function or sub-commands are, its line in the help, and the section it stands in."""
+    """A command: where its object is, its line in the help, and the section it stands in."""
 
     place: str
     help: str
     section: str = "Commands"
 
-    def register(self, app: typer.Typer, name: str) -> None:
-        """Import the command and add it to `app`."""
+    def load(self) -> click.Command:
+        """Import the command."""
         module, _, attribute = self.place.partition(":")
-        target = getattr(importlib.import_module(module), attribute)
-        if isinstance(target, typer.Typer):
-            app.add_typer(target, name=name, help=self.help)
-        else:
-            app.command(name, help=inspect.getdoc(target), short_help=self.help)(target)
+        loaded: click.Command = getattr(importlib.import_module(module), attribute)
+        loaded.short_help = self.help
+        if isinstance(loaded, click.Group):
+            loaded.help = self.help
+        return loaded
 
 
-class _SectionedGroup(typer.core.TyperGroup):
-    """Commands whose help is in sections."""
+def _print_version(ctx: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from importlib import metadata  # noqa: PLC0415 - slow to load, for this option only
 
-    entries: Mapping[str, Entry]
+        show(f"apples {metadata.version('apples')}")
+        ctx.exit()
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
+
+def _version_option(hidden: bool) -> click.Option:
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        hidden=hidden,
+        callback=_print_version,
+        help="Print the version.",
+    )
+
+
+class Command(click.Command):
+    """A command: its answer goes to stdout, all else that is printed to stderr; rules between its options.
+
+    Parameters
+    ----------
+    rules
+        Checked in this order before the function runs.
+    """
+
+    def __init__(self, *arguments: Any, rules: tuple[Rule, ...] = (), **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.rules = rules
+        # A command that passes options on to another program passes this one, too.
+        if not self.context_settings.get("ignore_unknown_options"):
+            self.params.append(_version_option(hidden=True))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Check the rules and call the function, whose prints go to stderr, but for its answer."""
+        for rule in self.rules:
+            rule.check(self, ctx)
+        _answers.append(sys.stdout)
+        try:
+            # Around the whole command: users' code is called in a dozen places, importing a file
+            # among them, and its prints would break --json.
+            with contextlib.redirect_stdout(sys.stderr):
+                return super().invoke(ctx)
+        finally:
+            _answers.pop()
+
+
+class CommandGroup(click.Group):
+    """A command of sub-commands."""
+
+    command_class: type[click.Command] | None = Command
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **{"no_args_is_help": True, **settings})
+        self.params.append(_version_option(hidden=True))
+
+
+def command(
+    name: str | None = None, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Return the decorator that makes a `Command` of a function; settings as of `click.command`."""
+    return click.command(name, cls=Command, **settings)
+
+
+class LazyGroup(click.Group):
+    """The commands of a console script; a command's module is imported when the command is asked for."""
+
+    def __init__(
+        self, name: str, entries: Mapping[str, Entry], renamed: Mapping[str, str], **settings: Any
+    ) -> None:
+        super().__init__(name, **settings)
+        self.entries, self.renamed = entries, renamed
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the table."""
+        del ctx
+        return [*self.entries]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of a name."""
+        del ctx
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
+        try:
+            return entry.load()
+        finally:
+            gc.freeze()  # neither a later collection nor the one at exit looks through it either
+            gc.enable()
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; the error of an unknown name suggests names of the table.
+
+        Raises
+        ------
+        UsageError
+            The command, its sub-command, or its option was renamed.
+        """
+        own = args[: args.index("--")] if "--" in args else args  # the rest is another program's
+        words = [word for word in own if not word.startswith("-")]
+        options = [f"{own[0]} {word}" for word in own[1:] if word.startswith("--")]
+        for old in (" ".join(words[:2]), words[0] if words else "", *options):
+            if old in self.renamed and not ctx.resilient_parsing:
+                raise UsageError(
+                    f"'{old}' was replaced: {self.renamed[old]}",
+                    code="command-renamed",
+                    value=old,
+                    suggestion=self.renamed[old],
+                )
+        if not ctx.resilient_parsing and args[0] not in self.entries and args[0][:1] != "-":
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.entries, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        """Return the names and options that begin so, without importing a command."""
+        return [
+            *(
+                click.shell_completion.CompletionItem(name, help=entry.help)
+                for name, entry in self.entries.items()
+                if name.startswith(incomplete)
+            ),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands, section by section."""
         del ctx
         widest = max(len(name) for name in self.entries)
@@ -74,36 +194,29 @@ def run(
     summary: str,
     epilog: str,
     tables: Mapping[str, object] | None = None,
+    renamed: Mapping[str, str] | None = None,
 ) -> None:
     """Run a console script to its end; never returns.
 
     Parameters
     ----------
     tables
-        The `typer.Context.obj` of every command: names of modules that commands load but do not know.
+        The `click.Context.obj` of every command: names of modules that commands load but do not know.
+    renamed
+        By a dropped COMMAND, COMMAND SUB-COMMAND or COMMAND --OPTION: the command line that replaces it.
     """
     _open_standard_files()
-    app = typer.Typer(
-        name=name,
-        cls=_SectionedGroup,
+    group = LazyGroup(
+        name,
+        entries,
+        renamed or {},
         help=summary,
         epilog=epilog,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
         no_args_is_help=True,
+        params=[_version_option(hidden=False)],
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-
-    @app.callback()
-    def options(
-        version: Annotated[
-            bool,
-            typer.Option("--version", is_eager=True, callback=_version, help="Print the version."),
-        ] = False,
-    ) -> None:
-        del version
-
-    sys.exit(_outcome(name, app, entries, tables or {}))
+    sys.exit(_outcome(name, group, tables or {}))
 
 
 def _open_standard_files() -> None:
@@ -112,46 +225,50 @@ def _open_standard_files() -> None:
         os.set_inheritable(handle, True)
     os.close(handle)
     # Python has None for a closed one, and `print(file=None)` prints on the other.
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
-def _outcome(
-    name: str, app: typer.Typer, entries: Mapping[str, Entry], tables: Mapping[str, object]
-) -> int:
+def _outcome(name: str, group: click.Group, tables: Mapping[str, object]) -> int:
     """Return the exit code of the command line, and print the error that ends it."""
+    if instruction := os.environ.get(f"_{name.upper()}_COMPLETE"):
+        variable = f"_{name.upper()}_COMPLETE"
+        return click.shell_completion.shell_complete(group, {}, name, variable, instruction)
     try:
-        code = _called(name, app, entries, tables)
+        with group.make_context(name, sys.argv[1:], obj=tables) as ctx:
+            result = group.invoke(ctx)
     except BaseException as error:
         if os.environ.get("APPLES_DEBUG") and not isinstance(error, _EXPECTED):
             raise
         return _ended(name, error)
-    return (
-        _interrupted(name) if code == INTERRUPTED else code
-    )  # typer turns the signal into a code
+    return result if isinstance(result, int) else 0
 
 
-_EXPECTED = (typer.Exit, typer.TyperException, typer.Abort, KeyboardInterrupt, BrokenPipeError)
+_EXPECTED = (
+    click.exceptions.Exit,
+    click.ClickException,
+    click.Abort,
+    KeyboardInterrupt,
+    BrokenPipeError,
+)
 """How a command also ends that works as it should."""
 
 
 def _ended(name: str, error: BaseException) -> int:
     """Return the exit code of a command that an exception ended, and print the error."""
-    stop = isinstance(error, SystemExit)
     if isinstance(error, KeyboardInterrupt):
         code = _interrupted(name)
-    elif place_in_users_code(error):  # also if it raised `typer.Abort` or `BrokenPipeError`
+    elif place_in_users_code(error):  # also if it raised `click.Abort` or `BrokenPipeError`
         code = _refused(name, error)
-    elif isinstance(error, typer.Exit):
+    elif isinstance(error, click.exceptions.Exit):
         code = error.exit_code
-    elif isinstance(error, typer.TyperException):
+    elif isinstance(error, click.ClickException):
         code = _misused(name, error)
-    elif isinstance(error, typer.Abort):
+    elif isinstance(error, click.Abort):
         code = _interrupted(name)
-    elif isinstance(error.__context__ if stop else error, BrokenPipeError):
-        code = _not_listened_to()  # typer turns a broken pipe into a SystemExit
-    elif isinstance(error, SystemExit) and _completes(name):
-        code = int(error.code or 0)  # how a shell's question ends, in typer's hands
+    elif isinstance(error, BrokenPipeError):
+        code = _discard_answer()
     else:
         code = _refused(name, error)
     return code
@@ -160,164 +277,22 @@ def _ended(name: str, error: BaseException) -> int:
 def _interrupted(name: str) -> int:
     """Print that a signal ended the command; return the exit code."""
     failure = Failure("interrupted", INTERRUPTED, "command-interrupted", {})
-    if _wants_json(name):
+    if _wants_json():
         _print_failure(failure)
     else:
         _print_error(f"{name}: {failure.line}")
     return INTERRUPTED
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib import metadata  # noqa: PLC0415 - slow to load, for this option only
-
-        show(f"apples {metadata.version('apples')}")
-        raise typer.Exit
-
-
-def _not_listened_to() -> int:
-    """Let nothing more be written where nobody reads; return the exit code of that, which is no error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard_answer() -> int:
+    """Discard further output of a command whose reader closed the pipe; return exit code 0: that is no error."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, _answer().fileno())
+    os.close(null)
     return 0
 
 
-def _called(
-    name: str, app: typer.Typer, entries: Mapping[str, Entry], tables: Mapping[str, object]
-) -> int:
-    """Import the command that is asked for, and call it."""
-    asked = next((word for word in _words(name) if not word.startswith("-")), None)
-    gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
-    try:
-        for each, entry in entries.items():
-            if each == asked:
-                entry.register(app, each)
-            else:  # only its name and line are needed, for the help
-                app.command(each, short_help=entry.help)(_not_asked_for)
-    finally:
-        gc.freeze()  # neither a later collection nor the one at exit looks through it either
-        gc.enable()
-    typer.core.build_runtime_param = _coercion  # type: ignore[attr-defined]  # has no public place
-    group: Any = typer.main.get_command(app)
-    group.entries = entries
-    _keep_answers_apart(group)
-    _take_version(group)
-    result = group(prog_name=name, standalone_mode=False, obj=tables)
-    return result if isinstance(result, int) else 0
-
-
-def _take_version(group: Any) -> None:
-    """Have every command take the group's ``--version``, but one that passes options on to another program."""
-    own = copy.copy(next(one for one in group.params if one.name == "version"))
-    own.expose_value, own.hidden = False, True
-    waiting = [*group.commands.values()]
-    while waiting:
-        command = waiting.pop()
-        waiting += getattr(command, "commands", {}).values()
-        if not command.context_settings.get("ignore_unknown_options"):
-            command.params.append(own)
-
-
-def _completes(name: str) -> bool:
-    """Whether a shell asks what the word that is being typed may become."""
-    return f"_{name.upper()}_COMPLETE" in os.environ
-
-
-def _words(name: str) -> list[str]:
-    """Return the words of the command line, or of the one that a shell asks about."""
-    if not _completes(name):
-        return sys.argv[1:]
-    asked = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return asked.split()[1:]
-
-
-def _keep_answers_apart(command: Any) -> None:
-    """Have all that is printed while a command runs, by a user's code too, go to stderr, but for its answer."""
-    for each in getattr(command, "commands", {}).values():
-        _keep_answers_apart(each)
-    if command.callback is not None:
-        command.callback = _printing_on_stderr(command.callback)
-
-
-def _printing_on_stderr(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def called(*arguments: Any, **options: Any) -> Any:
-        _answers.append(sys.stdout)
-        try:
-            # Around the whole command: users' code is called in a dozen places, importing a file
-            # among them, and its prints would break --json.
-            with contextlib.redirect_stdout(sys.stderr):
-                return function(*arguments, **options)
-        except typer.Exit as stop:
-            if place_in_users_code(stop):
-                # Typer would end the command with this exit code, even 0.
-                raise SystemExit(stop.exit_code).with_traceback(stop.__traceback__) from None
-            raise
-        finally:
-            _answers.pop()
-
-    return called
-
-
-NUMBER: Mapping[object, re.Pattern[str]] = {
-    int: re.compile(r"-?[0-9]{1,18}"),
-    float: re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?"),
-}
-"""What is surely a number, of those that are taken without pydantic."""
-
-
-@dataclass(frozen=True)
-class _PlainParameter(RuntimeParam):
-    """A parameter whose value is plain: text, texts, whether a flag was typed, a path, or a number in its range.
-
-    What is not so plain, and what is wrong, is typer's to say: then pydantic is loaded.
-    """
-
-    descriptor: TypeDescriptor
-
-    def _coerce_value(self, value: Any, param: Any, ctx: Any) -> Any:
-        try:
-            return self._coerced(value, param, ctx)
-        except typer.BadParameter as error:
-            error.rejected_value = value  # type: ignore[attr-defined]
-            raise
-
-    def _coerced(self, value: Any, param: Any, ctx: Any) -> Any:
-        kind: Any = self.annotation
-        if kind in {str, bool} or (kind in NUMBER and type(value) is kind and self._fits(value)):
-            return value
-        if kind in NUMBER and isinstance(value, str) and NUMBER[kind].fullmatch(value):
-            number = kind(value)
-            if self._fits(number):
-                return number
-        if kind is Path:
-            return coerce_cli_path(
-                Path(value), self.parameter_info, path_type=Path, param=param, ctx=ctx
-            )
-        if kind == list[str] and all(isinstance(one, str) for one in value):
-            return [*value]
-        made = build_runtime_param(self.descriptor)._coerce_value(value, param, ctx)
-        if isinstance(made, float) and not math.isfinite(made):
-            raise typer.BadParameter(f"{value!r} is not a finite number", ctx=ctx, param=param)
-        return made
-
-    def _fits(self, number: float) -> bool:
-        """Whether a number is in the parameter's range."""
-        least, most = self.parameter_info.min, self.parameter_info.max
-        return (least is None or number >= least) and (most is None or number <= most)
-
-
-def _coercion(descriptor: TypeDescriptor) -> RuntimeParam:
-    """Return what makes a value of a parameter's text, without pydantic where it is plain.
-
-    Loading pydantic, which typer does for every parameter, is half of the start of `apples jobs`.
-    """
-    info = descriptor.parameter_info
-    if info.parser is not None:
-        return build_runtime_param(descriptor)
-    return _PlainParameter(info, descriptor.annotation, descriptor)
-
-
-def _misused(name: str, error: typer.TyperException) -> int:
+def _misused(name: str, error: click.ClickException) -> int:
     """Print why the command line is not accepted, with its usage; return the exit code."""
     unknown = str(error).startswith("No such command")
     parameter = getattr(error, "param", None)
@@ -329,7 +304,7 @@ def _misused(name: str, error: typer.TyperException) -> int:
     exit_code = int(getattr(error, "exit_code", 2))
     show_usage = getattr(error, "show", None)
     message = str(getattr(error, "message", "") or error)
-    if _wants_json(name):
+    if _wants_json():
         option = _option_of(error)
         message = f"{option}: {message}" if option and option not in message else message
         fields = {"argument" if is_argument else "option": option} if option else {}
@@ -346,7 +321,7 @@ def _misused(name: str, error: typer.TyperException) -> int:
     return exit_code
 
 
-def _option_of(error: typer.TyperException) -> str:
+def _option_of(error: click.ClickException) -> str:
     """Return the option, or the name of the argument, that a mistake on the command line is about."""
     option = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
     parameter = getattr(error, "param", None)
@@ -364,12 +339,12 @@ MISUSE_CODES: Mapping[str, str] = {
     "BadOptionUsage": "option-invalid",
     "BadArgumentUsage": "option-invalid",
 }
-"""The code of each kind of mistake on a command line that typer finds."""
+"""The code of each kind of mistake on a command line that click finds."""
 
 
-def _wants_json(name: str) -> bool:
+def _wants_json() -> bool:
     """Return whether the command line has ``--json`` before a ``--``."""
-    words = _words(name)
+    words = sys.argv[1:]
     return "--json" in (words[: words.index("--")] if "--" in words else words)
 
 
@@ -390,14 +365,10 @@ def _print_error(text: str) -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def _not_asked_for() -> None:
-    """Stand for a command whose module is not imported."""
-
-
 def _refused(name: str, error: BaseException) -> int:
     """Print a failure, one line a problem and each with its code, and return the exit code."""
     failure = failure_of(error)
-    if _wants_json(name):
+    if _wants_json():
         _print_failure(failure)
     elif isinstance(
         error, getattr(sys.modules.get("hat.problem"), "DocumentError", ())
@@ -425,9 +396,14 @@ def say(line: str) -> None:
 
 
 def show(text: str) -> None:
-    """Print data on stdout; what would steer a terminal is escaped."""
+    """Print data on stdout; what would steer a terminal is escaped.
+
+    If the reader has closed the pipe, the command continues, so that its exit code is that of its work.
+    """
     try:
         print(escaped(text), file=_answer(), flush=True)
+    except BrokenPipeError:
+        _discard_answer()
     except OSError as error:
         error.filename = error.filename or "stdout"
         raise
@@ -461,8 +437,11 @@ def show_answer(document: Mapping[str, Any], text: str | Callable[[], str], as_j
 def pass_through(text: str) -> None:
     """Print what another program wrote: as it wrote it, but that no terminal is steered by it."""
     answer = _answer()
-    answer.write(escaped(text) if answer.isatty() else text)
-    answer.flush()
+    try:
+        answer.write(escaped(text) if answer.isatty() else text)
+        answer.flush()
+    except BrokenPipeError:
+        _discard_answer()
 
 
 def _answer() -> TextIO:

@@ -9,10 +9,10 @@ import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
-import typer
+import click
 
 
-def parameters(ctx: typer.Context, incomplete: str) -> list[str]:
+def parameters(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the parameters of the template that begin so."""
     with contextlib.suppress(Exception):
         import hat  # noqa: PLC0415

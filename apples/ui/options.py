@@ -4,32 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 import hat
 from apples.errors import UsageError
 from apples.ui.completion import parameters
+from apples.ui.parameters import FILE, option
+from apples.ui.settings import setting
 
-Hosts = Annotated[Path | None, typer.Option("--hosts", help="Host list; hosts.toml unless named.")]
-Template = Annotated[
-    Path | None,
-    typer.Option("--template", help="Application template; template.toml unless named."),
-]
-User = Annotated[
-    Path | None,
-    typer.Option("--user", help="User specifications; user.toml unless named, if there is one."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="A parameter of the template: NAME=VALUE.",
-        autocompletion=parameters,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+hosts_option = option(
+    "--hosts",
+    type=FILE,
+    default=lambda: setting("hosts"),
+    show_default=False,
+    help="Host list; hosts.toml unless named, here or in apples.toml.",
+)
+template_option = option(
+    "--template", type=FILE, help="Application template; template.toml unless named."
+)
+user_option = option(
+    "--user", type=FILE, help="User specifications; user.toml unless named, if there is one."
+)
+settings_option = option(
+    "--set",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A parameter of the template: NAME=VALUE.",
+    shell_complete=parameters,
+)
+json_option = option("--json", is_flag=True, help="Print JSON on stdout.")
 
 NO_FILE = "there is no such file"
 
@@ -49,7 +52,7 @@ def files_of(
     found = (
         hosts or Path("hosts.toml"),
         template or Path("template.toml"),
-        user or (None if _missing(own) else own),
+        user or (None if is_missing(own) else own),
     )
     problems = [
         hat.Problem(
@@ -60,14 +63,14 @@ def files_of(
             code="file-missing",
         )
         for option, path in zip(named, found, strict=True)
-        if path is not None and _missing(path)
+        if path is not None and is_missing(path)
     ]
     if problems:
         raise hat.DocumentError(problems)
     return found
 
 
-def _missing(path: Path) -> bool:
+def is_missing(path: Path) -> bool:
     """Whether there is no such file; what else may be wrong with it, its reader says."""
     try:
         path.stat()

@@ -27,14 +27,15 @@ from apples.weather.load.remote import load_slave as load_slave
 from apples.weather.load.remote import load_slaves as load_slaves
 from apples.weather.load.series import LoadReporter as LoadReporter
 from apples.weather.load.series import LoadSeries as LoadSeries
-from apples.weather.load.snapshot import MOST_BYTES as MOST_BYTES
-from apples.weather.load.snapshot import MOST_FILES as MOST_FILES
+from apples.weather.load.snapshot import MAX_BYTES as MAX_BYTES
+from apples.weather.load.snapshot import MAX_FILES as MAX_FILES
 from apples.weather.load.snapshot import NodeSampler as NodeSampler
 from apples.weather.load.snapshot import NodeSnapshot as NodeSnapshot
 from apples.weather.load.snapshot import ProcessCapacity as ProcessCapacity
 from apples.weather.load.snapshot import line_of as line_of
 from apples.weather.load.snapshot import read_line as read_line
 from apples.weather.local import LocalSensing as LocalSensing
+from apples.weather.pages.hosts import HostWeather as HostWeather
 from apples.weather.pages.series_chart import series_chart as series_chart
 from apples.weather.pages.service import WeatherPages as WeatherPages
 from apples.weather.remote import MachineTurns as MachineTurns

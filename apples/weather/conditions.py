@@ -11,13 +11,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from apples.resources import Host, HostList, Link
 from apples.ui.units import SHOWN, listed
 from nws import Forecast, Interval, Weather, available_share, competitors_for, most_within
 
-STATIC = "host list"
+STATIC: Final = "host list"
 HERE = "this-machine"
 """The name of the machine that this process runs on, among `Conditions.machines`."""
 NEGLIGIBLE = 0.01

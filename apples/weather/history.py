@@ -28,14 +28,14 @@ PROBES_HOLD = 60.0
 """Seconds for which a probe is believed: as long as a sensor process that stays believes its own."""
 KEPT = 50
 """Of one series."""
-MOST_SERIES = 5000
+MAX_SERIES = 5000
 OLDEST_SECONDS = 86400.0
 BREAK = 0.25
 """Part of its median by which all new measurements must differ before a short series begins anew."""
-FEWEST_FOR_NOISE = 4
+MIN_FOR_NOISE = 4
 NOISE = 4.0
 """Median deviations of a series of more measurements by which its new ones are above or below."""
-LEAST_BREAK, MOST_BREAK = 0.1, 0.5
+MIN_BREAK, MAX_BREAK = 0.1, 0.5
 """Bounds of that, as parts of the usual value."""
 
 AllSeries = Mapping[SeriesName, Sequence[Measurement]]
@@ -84,7 +84,7 @@ def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measu
             }
             for (r, h, p), s in fresh.items()
         ]
-        return {"schema": "apples.measurements/1", "series": [*others, *mine][-MOST_SERIES:]}
+        return {"schema": "apples.measurements/1", "series": [*others, *mine][-MAX_SERIES:]}
 
     state.update(DOCUMENT, change)
 
@@ -117,9 +117,9 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
     # Predictors go by their lowest error so far, so fifty good values would outvote a collapse that
     # has just begun.
     far = BREAK * usual
-    if len(values) >= FEWEST_FOR_NOISE:
+    if len(values) >= MIN_FOR_NOISE:
         noise = NOISE * median(abs(value - usual) for value in values)
-        far = min(max(noise, LEAST_BREAK * usual), MOST_BREAK * usual)
+        far = min(max(noise, MIN_BREAK * usual), MAX_BREAK * usual)
     low, high = usual - far, usual + far
     if all(m.value < low for m in new) or all(m.value > high for m in new):
         return list(new)

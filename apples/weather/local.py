@@ -36,9 +36,9 @@ ROUNDS = 3
 READINGS, SPACING = 5, 0.01
 QUICK_ROUNDS = 2
 PROBES = 3
-"""Probes of CPUs of which none is remembered: one alone, taken at a bad moment, would bend every reading."""
+"""First probes of CPUs without a remembered probe: a single probe at a bad moment would falsify every reading."""
 MAX_LINKED = 64
-"""Hosts on one machine whose links are told one by one."""
+"""Maximum number of hosts on one machine with forecasts of their links."""
 
 Cpus = tuple[int, ...]
 
@@ -62,23 +62,23 @@ def quick_sample() -> Weather:
 
 
 class LocalSensing:
-    """This machine's weather, told for each host of a list that is a part of it.
+    """This machine's weather, for each host of a list that is a part of it.
 
-    One sensor measures each distinct set of CPUs, all from the same looks at the run queue, one the memory, one
-    pair of sensors the loopback that local hosts talk through; never two probes at once. Hosts elsewhere are not
-    in the weather: the host list's values stand for them.
+    One sensor measures each distinct set of CPUs, all from the same samples of the run queue; one the memory; one
+    pair of sensors the loopback between local hosts. Two probes never run at once. Remote hosts are not
+    in the weather: the values of the host list apply to them.
 
     Parameters
     ----------
     rounds
-        How often everything is measured.
+        Number of measurements.
     corrections
-        What probes found before and is believed, by `probe_name`: these CPUs are not probed again.
+        Remembered probes by `probe_name`: their CPUs are not probed again.
 
     Attributes
     ----------
     remarks
-        What the sensors could not see, after the first weather.
+        Parts that the sensors could not read, after the first weather.
 
     Raises
     ------
@@ -105,7 +105,7 @@ class LocalSensing:
                     cpus or None,
                     readings=READINGS,
                     spacing=SPACING,
-                    beside=next(iter(self._cpus.values()), None),
+                    shares_samples_of=next(iter(self._cpus.values()), None),
                     probe_every=PROBES_HOLD,
                     probes=PROBES,
                     correction=known,
@@ -122,9 +122,9 @@ class LocalSensing:
         self.remarks: tuple[str, ...] = ()
 
     def weather(self, over: float | None = None) -> Weather:
-        """Return the forecasts over so many seconds, by the hosts of the list.
+        """Return the forecasts over some seconds, by the hosts of the list.
 
-        The first call senses a few rounds; later ones ask the same measurements for another frame.
+        The first call measures a few rounds; later calls forecast from the same measurements.
         """
         if not self.local:
             return Weather()
@@ -144,7 +144,7 @@ class LocalSensing:
 
     @property
     def remembered(self) -> dict[str, float]:
-        """By host whose CPUs were not probed again: how many seconds ago they were; after the first weather."""
+        """Return the age of the remembered probe in seconds, by host; after the first weather."""
         found = self.corrections
         names = ((host.name, _probe_name(host.cpus)) for host in self.local)
         return {
@@ -155,12 +155,12 @@ class LocalSensing:
 
     @property
     def corrections(self) -> dict[str, ProbeCorrection]:
-        """What probes found, these and those before, by `probe_name`; after the first weather."""
+        """Return all corrections, new and remembered, by `probe_name`; after the first weather."""
         known = ((_probe_name(sensor.cpus), sensor.correction) for sensor in self._cpus.values())
         return {name: one for name, one in known if one is not None}
 
     def _remarks(self) -> list[tuple[str, str]]:
-        """Return what the sensors could not see."""
+        """Return the remarks of the sensors."""
         sensors = self._cpus.values()
         return [("this machine", remark) for sensor in sensors for remark in sensor.remarks]
 

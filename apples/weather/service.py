@@ -28,7 +28,7 @@ class ServiceSettings:
 def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSettings | None:
     """Return the service that is configured; None if there is none.
 
-    ``NWS_SERVICE`` (URL), ``NWS_TOKEN_FILE`` and ``NWS_CERTIFICATE``; without the first the one that
+    ``NWS_SERVICE`` (URL), ``NWS_TOKEN_FILE`` and ``NWS_CA``; without the first the one that
     ``nws serve`` runs for this user on this machine. An empty ``NWS_SERVICE`` means none.
 
     Raises
@@ -49,7 +49,7 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
     if not url:
         return None
     path = Path(environment.get("NWS_TOKEN_FILE") or home / "token")
-    certificate = environment.get("NWS_CERTIFICATE")
+    certificate = environment.get("NWS_CA")
     try:
         token = read_token(path)
     except ValueError as error:

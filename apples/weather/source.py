@@ -35,20 +35,11 @@ def read_weather(path: str | Path, hosts: HostList) -> Weather:
         the field. Permanent.
     """
     try:
-        weather = Weather.from_json(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        weather = Weather.from_json(hat.read_bytes(path).decode())
+    except (hat.HatError, ValueError) as error:
         raise UsageError(
-            f"{path}: {reason}",
-            **{
-                "file": str(path),
-                **coded(
-                    error,
-                    code="file-missing"
-                    if isinstance(error, FileNotFoundError)
-                    else "file-invalid",
-                ),
-            },
+            f"{path}: {error}",
+            **{"file": str(path), **coded(error, code="file-invalid")},
         ) from None
     _check_hosts(weather, path, hosts)
     return weather

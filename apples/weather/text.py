@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import nws
 from apples.ui.units import amount, digits, duration
+
+if TYPE_CHECKING:
+    from apples.weather.documents import BacktestedSeries, ForecastErrors
 
 SHOWN = 5
 """Predictors of the league table that are shown."""
@@ -188,7 +191,7 @@ def service_text(status: Document, sensors: Sequence[Document]) -> str:
     return "\n".join([head, *leases, *problems, *mended])
 
 
-def backtest_text(report: Document) -> str:
+def backtest_text(report: BacktestedSeries) -> str:
     """Return the league table of predictors on one series; an empty line ends it."""
     classic, last, interval = report["classic"], report["last_value"], report["interval"]
     lines = [
@@ -198,10 +201,8 @@ def backtest_text(report: Document) -> str:
         _row("classic profile (NWS 2.x)", classic),
         _row("last value", last),
     ]
-    ranked = sorted(
-        (item for item in report["predictors"].items() if item[1]["mae"] is not None),
-        key=lambda item: item[1]["mae"],
-    )
+    scored = [item for item in report["predictors"].items() if item[1]["mae"] is not None]
+    ranked = sorted(scored, key=lambda item: item[1]["mae"] or 0.0)
     lines += [
         _row(f"{place}. {name}", errors) for place, (name, errors) in enumerate(ranked[:SHOWN], 1)
     ]
@@ -226,7 +227,7 @@ def _against(ours: float | None, classic: float | None) -> str:
     return f"mean absolute error {ours:.4g}, {ours / classic:.2f} of the classic {classic:.4g}"
 
 
-def _row(name: str, errors: Document) -> str:
+def _row(name: str, errors: ForecastErrors) -> str:
     return f"  {name:<25} {_number(errors['mae']):>11} {_number(errors['rmse']):>12}"
 
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import apples
 
 HERE = Path(__file__).resolve().parent
-LEAST_ROWS = 50
+MIN_ROWS = 50
 
 
 def thick(schedule: apples.Schedule, _: apples.InformationPool) -> apples.Rejection | None:
     """Refuse a schedule with a strip that is not worth its start: a filter of our own."""
     rows, name = min((strip.rows, strip.host.name) for strip in schedule.allocations)
-    reason = f"{name} would get {rows:.0f} rows, fewer than {LEAST_ROWS} are not worth its start"
-    found = apples.Rejection((name,), reason, (rows, LEAST_ROWS), "thick")
-    return found if rows < LEAST_ROWS else None
+    reason = f"{name} would get {rows:.0f} rows, fewer than {MIN_ROWS} are not worth its start"
+    found = apples.Rejection((name,), reason, (rows, MIN_ROWS), "thick")
+    return found if rows < MIN_ROWS else None
 
 
 def fewest_hosts(coordinator: apples.Coordinator) -> apples.Execution:

@@ -1,14 +1,64 @@
-"""Values the user gives as one number or as a ``.npy`` file: sides, source, initial grid."""
+"""First contents of the arrays: the sides, the source and the initial grid, each a number or a ``.npy`` file."""
 
 from pathlib import Path
 
 import numpy as np
+from kernels import LEFT, Grid
 from numpy.typing import NDArray
-from task import TaskError
+from parameters import Parameters
+
+from apples.program import TaskError
 
 # Rows are copied out of a mapped file in pieces of this size, so that a file of another type
 # (float32, big-endian) is never converted whole.
 PIECE_BYTES = 4 << 20
+
+
+def fill_first(rows: range, block: Grid, parameters: Parameters, columns: range) -> None:
+    """Write the unknowns of some rows before the first sweep, and their sides.
+
+    Rows -1 and `grid` are the sides of the grid above and below; there may be more rows beyond them, which stay.
+    """
+    _fill("initial", parameters.initial, rows, block, parameters.grid, columns)
+    set_sides(rows, block, parameters, columns)
+
+
+def fill_forcing(rows: range, block: Grid, parameters: Parameters, columns: range) -> None:
+    """Write the forcing of some rows."""
+    grid = parameters.grid
+    inside = _fill("source", parameters.source, rows, block, grid, columns)
+    np.multiply(inside, 0.25 * (1.0 / (grid + 1)) ** 2, inside)
+
+
+def _fill(
+    name: str, value: float | str, rows: range, block: Grid, grid: int, columns: range
+) -> Grid:
+    """Write a value of the grid to the unknowns of some rows; return these unknowns."""
+    unknown = range(max(rows.start, 0), min(rows.stop, grid))
+    inside = block[_within(unknown, rows), LEFT : LEFT + len(columns)]
+    fill_rows(name, value, inside, unknown.start, grid, columns.start)
+    return inside
+
+
+def set_sides(rows: range, block: Grid, parameters: Parameters, columns: range) -> None:
+    """Write the fixed values beside some rows, and above and below them at the sides of the grid."""
+    grid, wide = parameters.grid, slice(LEFT, LEFT + len(columns))
+    unknown = range(max(rows.start, 0), min(rows.stop, grid))
+    beside = _within(unknown, rows)
+    for name, value, there, part, here in (
+        ("top", parameters.top, rows.start < 0, columns, (-1 - rows.start, wide)),
+        ("bottom", parameters.bottom, rows.stop > grid, columns, (grid - rows.start, wide)),
+        ("left", parameters.left, columns.start == 0, unknown, (beside, LEFT - 1)),
+        ("right", parameters.right, columns.stop == grid, unknown, (beside, wide.stop)),
+    ):
+        if there:
+            side = read_side(name, value, grid)
+            block[here] = side if isinstance(side, float) else side[part.start : part.stop]
+
+
+def _within(part: range, rows: range) -> slice:
+    """Return the places of some of the rows of a block."""
+    return slice(part.start - rows.start, part.stop - rows.start)
 
 
 def read_side(name: str, value: float | str, grid: int) -> float | NDArray[np.float64]:

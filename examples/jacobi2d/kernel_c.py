@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from cache import cache_directory, demand_own
-from kernels import LEFT, LINE, GhostRows, Grid, Kernel, KernelUnavailableError, allocate, pitch_of
+from kernels import HALO, LEFT, LINE, Grid, Kernel, KernelUnavailableError, allocate, pitch_of
 
 SOURCE = Path(__file__).with_name("stencil.c")
 # No contraction and no fast-math: the bits must be those of the other kernels.
@@ -107,7 +107,7 @@ class WavefrontKernel(CompiledKernel):
     memcpy, made a row at a time. The tiles of `stencil.c` allow nine.
     """
 
-    most_sweeps = 8
+    most_sweeps = HALO
 
     def __init__(self, columns: int) -> None:
         super().__init__(columns)
@@ -125,7 +125,7 @@ class WavefrontKernel(CompiledKernel):
         now: Grid,
         new: Grid,
         forcing: Grid | None,
-        ghosts: GhostRows,
+        beside: tuple[bool, bool],
         sweeps: int,
         checked: bool,
     ) -> float:
@@ -133,14 +133,16 @@ class WavefrontKernel(CompiledKernel):
         if not 1 <= sweeps <= self.most_sweeps:
             raise ValueError(f"{sweeps} sweeps, not 1 to {self.most_sweeps}")
         self.largest[...] = 0.0
+        above, below = beside
+        end = len(now) - 1
         self._pass(
             _StripInC(
                 now=_first_unknown(now),
-                above=_last_row(ghosts.above),
-                below=_first_unknown(ghosts.below, 1),
+                above=_first_unknown(now) if above else None,
+                below=_first_unknown(now, end) if below else None,
                 forcing=_first_unknown(forcing),
-                forcing_above=_last_row(ghosts.forcing_above),
-                forcing_below=_first_unknown(ghosts.forcing_below, 1),
+                forcing_above=_first_unknown(forcing) if above else None,
+                forcing_below=_first_unknown(forcing, end) if below else None,
                 new=_first_unknown(new),
                 largest=self.largest.ctypes.data if checked else None,
                 ring=self.ring.ctypes.data,
@@ -229,11 +231,6 @@ class ThreadsKernel(WavefrontKernel):
 def _first_unknown(grid: Grid | None, row: int = 0) -> int | None:
     """Return the address of the first unknown of a row."""
     return None if grid is None else grid.ctypes.data + row * grid.strides[0] + 8 * LEFT
-
-
-def _last_row(grid: Grid | None) -> int | None:
-    """Return the address of the first unknown of the last row that has unknowns."""
-    return None if grid is None else _first_unknown(grid, len(grid) - 2)
 
 
 def _beyond_caches(grid: Grid) -> bool:

@@ -17,40 +17,28 @@ contiguous arrays against 44 % on strided views of the same numbers.
 
 import time
 from abc import ABC, abstractmethod
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apples.program import TaskError
+
 Grid = NDArray[np.float64]
 
 LEFT = 8
+HALO = 8
+"""Rows beyond a rank's own on each side of its arrays: as many as a kernel makes sweeps after one exchange."""
 LINE = 8
 PAGE = 512
 
 NAMES = ("numpy", "numba", "compiled", "wavefront", "threads", "cuda")
 
 
-class KernelUnavailableError(RuntimeError):
-    """The implementation asked for cannot run on this host; the message says what is missing."""
+class KernelUnavailableError(TaskError):
+    """The implementation cannot run on this host; the message names what is missing. Permanent."""
 
     def __init__(self, message: str, code: str = "kernel-unavailable") -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class GhostRows(NamedTuple):
-    """Copies of the rows of the neighbours that lie next to a strip, as many as there are sweeps to make.
-
-    Each has unknowns in rows 1 .. sweeps or more, the strip's neighbour last in those above and first
-    in those below; None where the strip is at the edge of the grid. The forcing of these rows likewise,
-    None also where there is no source.
-    """
-
-    above: Grid | None = None
-    below: Grid | None = None
-    forcing_above: Grid | None = None
-    forcing_below: Grid | None = None
+        super().__init__(message, code=code)
 
 
 class Kernel(ABC):
@@ -115,15 +103,15 @@ class Kernel(ABC):
         now: Grid,
         new: Grid,
         forcing: Grid | None,
-        ghosts: GhostRows,
+        beside: tuple[bool, bool],
         sweeps: int,
         checked: bool,
     ) -> float:
         """Make all rows of `new` as they are after several sweeps.
 
-        Returns the largest absolute change of a point in the last of them, if it is to be checked,
-        else nan. Neighbours' rows are taken from `ghosts` and not from the edges of `now`, which
-        hold what is fixed where there are no neighbours.
+        Returns the largest absolute change of a point in the last of them, if it is to be checked, else nan.
+        `beside` is whether there are neighbours above and below. Then `now` and `forcing` are views of arrays that
+        go on beyond them: with their edge they have `sweeps` rows of the neighbour.
         """
         raise NotImplementedError(f"{type(self).__name__} makes one sweep at a time")
 
@@ -156,7 +144,7 @@ def unknowns(grid: Grid, columns: int) -> Grid:
 
 
 def load_kernel(name: str, columns: int, threads: int = 1) -> Kernel:
-    """Return the implementation of this name, compiled and ready; by so many threads, if it is by threads.
+    """Return the implementation of this name, compiled and ready; with this number of threads if it has threads.
 
     Raises
     ------

@@ -5,11 +5,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from kernels import Grid
 from numpy.typing import NDArray
-from stream import Sink
 
-MOST_PIXELS = 800
+MAX_PIXELS = 800
 
 # Dark blue to pale yellow through grey, monotone in lightness and readable without red and
 # green, in nine steps that are interpolated.
@@ -26,7 +24,7 @@ RAMP = (
 )
 
 
-class Picture(Sink):
+class Picture:
     """Draws the grid at most 800 pixels wide, each pixel the mean of its points.
 
     Parameters
@@ -41,7 +39,7 @@ class Picture(Sink):
         self.grid = grid
         self.low = low
         self.scale = 255.0 / (high - low) if high > low else 0.0
-        self.pixels = min(grid, MOST_PIXELS)
+        self.pixels = min(grid, MAX_PIXELS)
         self.edges = np.arange(self.pixels + 1) * grid // self.pixels
         self.line = 0
         self.row = 0
@@ -49,8 +47,9 @@ class Picture(Sink):
         self.compressor = zlib.compressobj(6)
         self.data = bytearray()
 
-    def take(self, rows: Grid) -> None:
-        """Add the rows to the lines of pixels they belong to."""
+    def take(self, data: bytes) -> None:
+        """Add some rows to the lines of pixels they belong to; write the file after the last row."""
+        rows = np.frombuffer(data).reshape(-1, self.grid)
         while len(rows):
             stop = int(self.edges[self.line + 1])
             now, rows = rows[: stop - self.row], rows[stop - self.row :]
@@ -58,9 +57,10 @@ class Picture(Sink):
             self.row += len(now)
             if self.row == stop:
                 self._finish_line()
+        if self.row == self.grid:
+            self._write()
 
-    def close(self) -> None:
-        """Write the file."""
+    def _write(self) -> None:
         self.data += self.compressor.flush()
         header = struct.pack(">IIBBBBB", self.pixels, self.pixels, 8, 3, 0, 0, 0)
         with self.path.open("wb") as file:

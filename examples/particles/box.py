@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from apples.program import TaskError
+
 Numbers = NDArray[np.float64]
 DIRECTIONS = tuple((dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dx, dy) != (0, 0))
 
 
-class FlightError(ArithmeticError):
-    """A particle flew further than a cell in one step: the step is too long for its speed."""
-
-    code = "time-step-too-long"
+class FlightError(TaskError):
+    """A particle flew further than a cell in one step: the step is too long for its speed. Permanent."""
 
 
 @dataclass(frozen=True)

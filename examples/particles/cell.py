@@ -66,7 +66,9 @@ class Cell:
         if not np.isin(homes, [self.number, *around]).all():
             raise FlightError(
                 f"a particle of cell {self.number} flew further than a cell in one step: "
-                "set a shorter time_step"
+                "set a shorter time_step",
+                code="time-step-too-long",
+                cell=self.number,
             )
         return {
             there: self.rows[box.near(there, points, CUTOFF)][:, TRAVELS].copy()

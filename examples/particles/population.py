@@ -5,7 +5,7 @@ import math
 import numpy as np
 from box import Box
 from cell import COLUMNS, NAME, PLACE, VELOCITY, Cell
-from task import Parameters
+from parameters import Parameters
 
 PARTICLES_A_CELL = 1 << 20
 """Names of a cell's first particles begin at this times its number."""

@@ -1,8 +1,8 @@
 """Which pairs of hosts probe each other, and when: cliques by site, and turns where one asker plans all.
 
 Probing within sites, and between one host of each, does not grow with the square of the hosts. A
-service leaves the order of the probes to the members of each clique (`nws.clique.member`); an agent
-that starts all probes itself hands them out with `ProbeTurns`, so that none share a link.
+service grants the hosts turns (`nws.clique.turns`); an agent that starts all probes itself hands
+them out with `ProbeTurns`, so that none share a link.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 BETWEEN: Final = "sites"
-MOST_MEMBERS: Final = 12
+MAX_MEMBERS: Final = 12
 """Members of one clique; a larger site is split, and its parts' first members meet."""
 
 
@@ -39,10 +39,10 @@ def cliques_of(site_of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
 
 def _split(name: str, hosts: Sequence[str], cliques: dict[str, tuple[str, ...]]) -> None:
     """Add the clique of `hosts`, in parts if they are too many."""
-    if len(hosts) <= MOST_MEMBERS:
+    if len(hosts) <= MAX_MEMBERS:
         cliques[name] = tuple(hosts)
         return
-    parts = [hosts[i : i + MOST_MEMBERS] for i in range(0, len(hosts), MOST_MEMBERS)]
+    parts = [hosts[i : i + MAX_MEMBERS] for i in range(0, len(hosts), MAX_MEMBERS)]
     for number, part in enumerate(parts, start=1):
         cliques[f"{name}.{number}"] = tuple(part)
     _split(name, [part[0] for part in parts], cliques)
@@ -58,8 +58,8 @@ class ProbeTurns:
 
     A probe has its two hosts for itself, and one between sites all that lies between any. Disjoint pairs of one
     site run at once: a site is taken for a switched network. Where hosts are parts of one machine, which copies
-    the bytes of all their probes, no more than `most` probes touch it at once. Pairs whose hosts take part in
-    many come first: this is edge colouring by list scheduling, at most twice the fewest rounds.
+    the bytes of all their probes, no more than `most` probes touch it at once. Pairs of hosts with
+    many probes come first: this is edge colouring by list scheduling, at most twice the minimum of rounds.
 
     Parameters
     ----------

@@ -1,18 +1,16 @@
 """The state of a series as two flat blocks, one of float64 and one of float32.
 
-A field is a place in a block and a shape. NumPy, numba and the forecaster of a single series see the
-same places, so that what one has saved another restores, bit for bit. The rings are float32: they
-hold values in the engine's own unit, as deviations from the first one, so that an offset costs no
-digits.
+A field is a place in a block and a shape. The rings are float32: they hold values in the engine's own unit, as
+deviations from the first one, so that an offset costs no digits.
 
-`E` experts answer one step ahead. The `HORIZON_EXPERTS` among them, and what is `OWN` to a horizon,
-are scored on the mean of the next H samples for every further horizon H.
+`E` experts answer one step ahead. For every further horizon H, the `HORIZON_EXPERTS` among them and the horizon's
+`OWN` predictors are scored on the mean of the next H samples.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from nws.errors import InputError
 
@@ -42,30 +40,37 @@ EXPERTS: Final = (
 # Twelve of the experts, and float32 statistics, keep a series at 24 kB; rings for all would need 34
 # kB.
 HORIZON_EXPERTS: Final = (0, 1, 2, 3, 5, 7, 10, 12, 15, 17, 18, 21)
-"""Those that are scored on means: what averages, and what knows a periodicity."""
+"""The experts that are scored on means: averages, and predictors of a periodicity."""
 DIRECT: Final = (0, 3, 12, 15, 18, 21)
 """Regressors of the direct regression on a mean, all of them `HORIZON_EXPERTS`; last a constant."""
 OWN: Final = ("direct_regression", "analog_mean")
-"""What answers for the mean of one horizon alone, beside the experts of one step."""
+"""Predictors of the mean of one horizon alone, in addition to the experts of one step."""
 CANDIDATES: Final = (
     "lowest error",
     "mixture squared",
     "mixture absolute",
     "lowest lately",
     "aggregation",
+    "lowest squared error",
+    "squared aggregation",
 )
-"""What a horizon answers with: the last, which mixes those before it, for the absolute error; for
-the squared error the one that had the lowest, from the second on."""
+"""Forecasts made of the experts'. The answers are the aggregation for the absolute error, and the squared
+aggregation for the squared error.
+"""
 LATELY: Final = 3
-# Four candidates are aggregated, not all experts: on short series the weights of 26 learn too
-# slowly, those of four do not.
-AGGREGATION: Final = len(CANDIDATES) - 1
+AGGREGATION: Final = CANDIDATES.index("aggregation")
+LOWEST_SQUARE: Final = CANDIDATES.index("lowest squared error")
+SQUARED: Final = CANDIDATES.index("squared aggregation")
+# Few candidates are aggregated, not all experts: on short series the weights of 26 learn too slowly, those of four
+# do not.
+MEMBERS: Final = (0, 1, 2, LATELY, 1, AGGREGATION, LOWEST_SQUARE)
+"""The candidates that the aggregation mixes, the first four, and those of the squared aggregation."""
 HORIZONS: Final = (1, 3, 6, 12, 30, 60, 120)
-"""The horizons: numbers of samples whose mean is forecast."""
+"""The horizons: numbers of samples in the means to forecast."""
 LEVELS: Final = (0.5, 0.8, 0.9, 0.95)
 """Nominal levels of the prediction intervals that are tracked."""
-CERTIFIED: Final = 2
-"""The level whose coverage on means is that of intervals as they were issued."""
+AUDITED_LEVEL: Final = 2
+"""The level with the coverage on means counted for the intervals as they were issued."""
 
 PATTERNS: Final = (3, 6, 12)
 """How many of the latest values the analogs compare with every stretch of the history.
@@ -74,17 +79,17 @@ Each is twice as long as the one before, so that its distances are sums of two o
 """
 PATTERN: Final = PATTERNS[-1]
 FRAME_PATTERN: Final = 1
-"""Which of the patterns finds the stretches whose further course forecasts means."""
+"""The pattern that finds the stretches for forecasts of means."""
 NEIGHBOURS: Final = 9
 FRAME_NEIGHBOURS: Final = 15
-"""Stretches that analogs forecast the next value and a mean from: the median of what followed."""
+"""Stretches that analogs forecast the next value and a mean from: the median of the values that followed."""
 COMPARABLE: Final = 32
 """Fewer stretches than this to compare with, and an analog repeats the last value."""
 
 RECENT: Final = 51
 # Distances of analogs are not part of a state: they follow from this history.
 HISTORY: Final = 896
-LONGEST: Final = 120
+MAX_HORIZON: Final = 120
 ORDER: Final = 16
 LAGS: Final = 8
 E: Final = len(EXPERTS)
@@ -93,12 +98,11 @@ C: Final = len(CANDIDATES)
 D: Final = len(DIRECT) + 1
 L: Final = len(LEVELS)
 M: Final = K + len(OWN)
-SLOT: Final = C + len(OWN) + 3
-"""What is kept of an answer until it is scored: candidates, own, the choice, lower, upper."""
+SLOT: Final = C + len(OWN) + 2
+"""Numbers of an answer that are kept until it is scored: candidates, own, lower, upper."""
 OWN_AT: Final = C
-CHOICE_AT: Final = C + len(OWN)
-ENDS_AT: Final = CHOICE_AT + 1
-SLOTS: Final = 30
+ENDS_AT: Final = C + len(OWN)
+MAX_SLOTS: Final = 30
 """Longer horizons are scored every second or fourth sample, so that no ring is longer than this."""
 
 # The results hardly depend on these constants; none was chosen for its last digit. The faster
@@ -108,19 +112,19 @@ MEAN_DISCOUNT: Final = 0.02
 """How fast errors are forgotten, one step ahead and, per sample, on means."""
 # A cron job every 37 samples stands 6 deviations tall; a clip of 4 misses a third of it.
 CLIP: Final = 6.0
-"""Regressors, targets and answers of the regressions stay within so many standard deviations."""
+"""Bound of the regressors, targets and answers of the regressions, in standard deviations."""
 FORGETTING: Final = 0.999
-RENEWAL: Final = 1.0 / FORGETTING
-TRACE: Final = 1000.0
+INVERSE_FORGETTING: Final = 1.0 / FORGETTING
+MAX_TRACE: Final = 1000.0
 SCALE_GAIN: Final = 0.05
 STEP_RATE: Final = 0.05
 MEAN_RATE: Final = 0.075
 TUNING_RATE: Final = 0.05
-TRUSTED: Final = 10.0
+MIN_SCORED: Final = 10.0
 """Scored samples after which a horizon answers for itself and no longer with the first horizon."""
-PATIENCE: Final = 1.386
-"""ln 4: the logarithm of how many candidates are aggregated, in their rate of learning."""
-FAINTEST: Final = -60.0
+LOG_MEMBERS: Final = (1.386, 1.099)
+"""ln 4 and ln 3: the logarithms of how many candidates either aggregation mixes, in its rates of learning."""
+MIN_EXPONENT: Final = -60.0
 """Weights fade no further than e to this."""
 TINY: Final = 1e-300
 
@@ -134,8 +138,12 @@ class Field:
 
     @property
     def stop(self) -> int:
-        """Where the next field starts."""
+        """The start of the next field."""
         return self.start + prod(self.shape)
+
+    def of(self, block: Any) -> Any:
+        """Return the field of a block, a view."""
+        return block[self.start : self.stop].reshape(self.shape)
 
 
 def _placed(shapes: Mapping[str, tuple[int, ...]], start: int = 0) -> dict[str, Field]:
@@ -152,17 +160,20 @@ def _score_fields(experts: int) -> dict[str, tuple[int, ...]]:
         "expert_error": (2, experts),  # mean absolute error, and exponentially discounted
         "regret": (2, experts),  # of ML-Poly, on squared and on absolute error
         "power": (2, experts),
-        "excess": (AGGREGATION,),  # regrets of the aggregation, less their second order
-        "spread": (AGGREGATION,),  # sums of their squares
-        "reach": (AGGREGATION,),  # the greatest of each
+        "mixed_regret": (
+            len(MEMBERS),
+        ),  # of an aggregation against a member, less its second order
+        "mixed_power": (len(MEMBERS),),  # sums of their squares
+        "mixed_max": (len(MEMBERS),),  # the greatest of each
         "candidate": (C,),  # their forecasts
         "candidate_error": (C,),  # mean squared error
         "final": (2,),  # the forecast for the criterion absolute, squared
-        "chosen": (2,),  # the candidate that weighs most in the first; the second
+        "chosen": (2,),  # the candidate that weighs most in either
         "error": (2,),  # mean absolute error of the first, mean squared error of the second
         "scale": (),  # exponentially weighted absolute error of the second
         "quantile": (L, 2),  # of the error of the second, in units of the scale
         "covered": (L,),  # how often the interval held the value
+        "expert_square": (experts,),  # mean squared error
     }
 
 
@@ -172,9 +183,9 @@ WIDE: Final = _placed(
         "unit": (),  # a power of two, set by the first change; 0 until then
         "least": (),  # of the values themselves
         "greatest": (),
-        "samples": (),  # values; what is missing is not counted
+        "samples": (),  # measured values
         "age": (),  # ticks since the first value
-        "low": (),  # of what the engine sees
+        "low": (),  # in the engine's unit
         "high": (),
         "mean": (),  # exponentially weighted
         "variance": (),
@@ -198,9 +209,9 @@ WIDE: Final = _placed(
 """Fields at the start of the float64 block."""
 STEP: Final = _placed(_score_fields(E), WIDE["lag_p"].stop)
 """Fields of the first horizon, behind them; then one matrix D x D for every further horizon."""
-MATRICES: Final = STEP["covered"].stop
+MATRICES: Final = STEP["expert_square"].stop
 
-NARROW: Final = _placed({"history": (HISTORY,), "valid": (LONGEST,), "past": (LONGEST, K)})
+NARROW: Final = _placed({"history": (HISTORY,), "valid": (MAX_HORIZON,), "past": (MAX_HORIZON, K)})
 """Fields at the start of the float32 block: values, whether measured, forecasts of the experts."""
 FURTHER: Final = NARROW["past"].stop
 MEAN: Final = _placed(_score_fields(M) | {"direct_w": (D,)})
@@ -224,7 +235,7 @@ def checked_horizons(horizons: Sequence[int]) -> tuple[int, ...]:
 
 def stride(horizon: int) -> int:
     """Return how many samples lie between two scorings of a horizon."""
-    return max(1, horizon // SLOTS)
+    return max(1, horizon // MAX_SLOTS)
 
 
 def slots(horizon: int) -> int:

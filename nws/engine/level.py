@@ -1,28 +1,28 @@
-"""The level of a series: whether its newest values contradict all that it held before."""
+"""Detection of level shifts: the newest values contradict all earlier levels of the series."""
 
 from typing import Any, Final
 
 from nws.forecaster import checked_object
 
-RUN: Final = 3
-"""Values in a row that make a level: single spikes, and pairs of them, make none."""
-FEWEST: Final = 12
+LEVEL_VALUES: Final = 3
+"""Values in a row that make a level; single spikes and pairs of spikes make none."""
+MIN_COUNT: Final = 12
 """Values of a level before another one can contradict it."""
 GAIN: Final = 0.05
-NOISE: Final = 6.0
-"""Mean absolute steps from one value to the next by which a new level is beyond the old ones."""
-WIDER: Final = 2.0
-"""Times the range of the levels that were held."""
-LEAST: Final = 0.1
+MIN_STEPS: Final = 6.0
+"""Distance of a new level from the earlier levels, in mean absolute steps from one value to the next."""
+MIN_WIDTHS: Final = 2.0
+"""Distance of a new level from the earlier levels, in ranges of these levels."""
+MIN_CHANGE: Final = 0.1
 """A new level differs by at least this part of the level before."""
 
 
 class LevelWatch:
     """Notices a shift to a level that the series never held, from the values one by one.
 
-    A level is held where `RUN` values in a row lie at or beyond it. The newest values contradict the series when
-    they all lie above the highest level that was held, or below the lowest, by more than the noise. A series that
-    returns to a level of before, such as one of bursts, shifts at its first burst only.
+    A series holds a level if `LEVEL_VALUES` values in a row lie at or beyond it. A shift is complete when the
+    newest values all lie above the highest level held so far, or below the lowest, by more than the noise. A
+    series that returns to an earlier level, for example a series of bursts, shifts at its first burst only.
 
     Examples
     --------
@@ -45,29 +45,29 @@ class LevelWatch:
 
         `latest` then holds the values of the new level.
         """
-        self.latest = [*self.latest[1 - RUN :], value]
+        self.latest = [*self.latest[1 - LEVEL_VALUES :], value]
         self._count += 1
-        if len(self.latest) < RUN:
+        if len(self.latest) < LEVEL_VALUES:
             return False
         above, below = min(self.latest), max(self.latest)
-        if self._count >= FEWEST + RUN:
+        if self._count >= MIN_COUNT + LEVEL_VALUES:
             beyond = max(above - self._highest, self._lowest - below)
             level = max(abs(self._highest), abs(self._lowest))
             width = self._highest - self._lowest
-            if beyond > max(WIDER * width, NOISE * self._noise, LEAST * level):
+            if beyond > max(MIN_WIDTHS * width, MIN_STEPS * self._noise, MIN_CHANGE * level):
                 return True
-        first = self._count == RUN
+        first = self._count == LEVEL_VALUES
         self._highest = above if first else max(self._highest, above)
         self._lowest = below if first else min(self._lowest, below)
         step = min(
             abs(self.latest[1] - self.latest[0]),
-            max(NOISE * self._noise, LEAST * max(abs(self._highest), abs(self._lowest))),
-        )  # a spike is no noise
-        self._noise += (step - self._noise) * max(GAIN, 1.0 / (self._count - RUN + 1))
+            max(MIN_STEPS * self._noise, MIN_CHANGE * max(abs(self._highest), abs(self._lowest))),
+        )  # do not count a spike as noise
+        self._noise += (step - self._noise) * max(GAIN, 1.0 / (self._count - LEVEL_VALUES + 1))
         return False
 
     def state(self) -> dict[str, Any]:
-        """Return what it knows, as plain numbers."""
+        """Return the state as plain numbers."""
         return {
             "latest": list(self.latest),
             "count": self._count,
@@ -82,10 +82,10 @@ class LevelWatch:
             isinstance(latest, list)
             and isinstance(numbers, list)
             and type(count) is int
-            and len(numbers) == RUN
-            and len(latest) == min(count, RUN)
+            and len(numbers) == LEVEL_VALUES
+            and len(latest) == min(count, LEVEL_VALUES)
             and all(type(each) is float for each in (*latest, *numbers))
         ):
-            raise ValueError(f"a level: {state!r:.80} is none")
+            raise ValueError(f"level: not a state of a level ({state!r:.80})")
         self.latest, self._count = list(latest), count
         self._highest, self._lowest, self._noise = numbers

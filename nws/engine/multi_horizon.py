@@ -1,27 +1,26 @@
-"""The default profile for a single series, whichever engine computes its ticks."""
+"""The default profile for a single series: its state, the questions that it answers, and which step it runs."""
 
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.util import find_spec
 from typing import Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nws.engine import layout as at
 from nws.engine.level import LevelWatch
-from nws.engine.single_series import SeriesEngine, SingleSeriesEngine
-from nws.engine.vectorised import Array, HorizonScores, SeriesFields, refresh_dominant_lags
+from nws.engine.periods import update_lags
+from nws.engine.tick import Narrow, Wide, compiled_step, step
 from nws.errors import InputError
-from nws.forecast import Interval
+from nws.forecast import Forecast, Interval
 from nws.forecaster import (
     CandidateErrors,
     Criterion,
     FrameForecaster,
     LeagueTable,
     NoValueYetError,
-    Outlook,
     PredictorErrors,
     checked_object,
 )
@@ -30,72 +29,42 @@ from nws.measurement import checked_value
 Engine = Literal["auto", "numpy", "numba"]
 CRITERIA: Final[tuple[Criterion, ...]] = ("absolute", "squared")
 REFRESH: Final = 128
-"""Ticks between two looks at the periodicity of a series."""
-FAR: Final = 2.0**26
-"""A value so many units away makes all before it nothing: the series starts anew.
+"""Ticks between two updates of the lags of a series."""
+MAX_DISTANCE: Final = 2.0**26
+"""A value further away, in units of the series, dwarfs all values before it: the series starts anew.
 
 Squared regrets go with the fourth power of that distance and are kept as float32.
 """
 
 
-def fresh(horizons: Sequence[int]) -> tuple[Array, Array]:
-    """Return the two blocks of a series of which nothing is known yet."""
-    wide, narrow = _unknown(tuple(horizons))
-    return wide.copy(), narrow.copy()
+Array = NDArray[Any]
 
 
-# Building the views of a series takes longer than copying its blocks: the first one is the
-# template.
-@cache
-def _unknown(horizons: tuple[int, ...]) -> tuple[Array, Array]:
+def fresh(horizons: Sequence[int]) -> tuple[Wide, Narrow]:
+    """Return the two blocks of a series without values."""
     wide_size, narrow_size = at.sizes(horizons)
-    wide = np.zeros((1, wide_size))
-    narrow = np.zeros((1, narrow_size), dtype=np.float32)
-    series = SeriesFields(wide.T, narrow.T, horizons)
-    series.tuning[1] = 0.3
-    series.width[:] = [[10.0], [30.0]]
-    series.lag[:] = np.arange(1.0, at.LAGS + 1.0)[:, None]
-    for matrix in (series.ar_p, series.lag_p, series.direct_p):
-        matrix[...] = np.eye(matrix.shape[-2])[:, :, None]
+    wide, narrow = np.zeros(wide_size), np.zeros(narrow_size, dtype=np.float32)
+    at.WIDE["tuning"].of(wide)[1] = 0.3
+    at.WIDE["width"].of(wide)[:] = [10.0, 30.0]
+    at.WIDE["lag"].of(wide)[:] = np.arange(1.0, at.LAGS + 1.0)
+    for name in ("ar_p", "lag_p"):
+        at.WIDE[name].of(wide)[:] = np.eye(at.WIDE[name].shape[0])
+    wide[at.MATRICES :].reshape(-1, at.D, at.D)[:] = np.eye(at.D)
     # Quantiles of the normal distribution, in units of its mean absolute error.
     normal = np.array([0.845, 1.606, 2.061, 2.456])
-    for scores in (series.step, series.means):
-        scores.quantile[:] = np.stack([-normal, normal], axis=1)[:, :, None]
-        scores.chosen[:, 1] = 1.0
+    for place in range(len(horizons)):
+        scores = scores_of(wide, narrow, place)
+        scores["quantile"][:] = np.stack([-normal, normal], axis=1)
+        scores["chosen"][1] = 1.0
     return wide, narrow
 
 
-class CompiledEngine(SeriesEngine):
-    """Steps in machine code."""
-
-    def __init__(self, series: SeriesFields, wide: Array, narrow: Array) -> None:
-        from nws.engine.tick import step_all  # noqa: PLC0415 - numba loads for a second
-
-        self._run = step_all
-        self._series = series
-        self._wide, self._narrow = wide, narrow
-        self._horizons = np.array(series.horizons, dtype=np.int64)
-        self._value = np.empty(1)
-        self._final = series.step.final[0, :, 0]
-
-    def step(self, tick: int, value: float) -> None:
-        """Run the kernel."""
-        self._value[0] = value
-        self._run(self._wide, self._narrow, self._horizons, tick, self._value)
-
-    def final(self, which: int) -> float:
-        """Read the answer."""
-        return float(self._final[which])
-
-    def refresh_dominant_lags(self, tick: int) -> None:
-        """Give the auto-lag regression new lags."""
-        refresh_dominant_lags(self._series, 0, tick)
-
-    def settle(self) -> None:
-        """Nothing is kept elsewhere."""
-
-    def resume(self, tick: int) -> None:
-        """Nothing is kept elsewhere."""
+def scores_of(wide: Wide, narrow: Narrow, place: int) -> dict[str, Array]:
+    """Return the fields of the horizon at this place by name, views of the blocks."""
+    if place == 0:
+        return {name: field.of(wide) for name, field in at.STEP.items()}
+    block = narrow[at.FURTHER + (place - 1) * at.FURTHER_SIZE :]
+    return {name: field.of(block) for name, field in at.MEAN.items()}
 
 
 def chosen_engine(engine: Engine) -> Literal["numpy", "numba"]:
@@ -113,15 +82,9 @@ def chosen_engine(engine: Engine) -> Literal["numpy", "numba"]:
     return engine
 
 
-def make_engine(engine: str, series: SeriesFields, wide: Array, narrow: Array) -> SeriesEngine:
-    """Return what runs a single series with this engine."""
-    return (
-        CompiledEngine(series, wide, narrow) if engine == "numba" else SingleSeriesEngine(series)
-    )
-
-
-SCHEMA = "nws.ladder/3"
-"""1 knew no analogs, 2 no level: a series with such a state begins again with what is kept of it."""
+SCHEMA = "nws.ladder/4"
+"""1 had no analogs, 2 no level, 3 no squared errors of experts. A series with such a state begins again with its
+kept measurements."""
 
 
 class MultiHorizonForecaster(FrameForecaster):
@@ -129,8 +92,8 @@ class MultiHorizonForecaster(FrameForecaster):
 
     The 18 predictors of NWS 2.x, two EW-AR(1), self-tuning smoothing, a robust AR(16), an
     auto-lag AR(8) and three analogs, answered by the choice among the expert of the lowest error
-    so far, of the lowest error lately, two ML-Poly mixtures and Bernstein online aggregation;
-    chosen anew for every horizon, by the error on the mean of the next so many values.
+    so far, of the lowest error lately, two ML-Poly mixtures and Bernstein online aggregation.
+    Each horizon H has its own choice, by the error on the mean of the next H values.
 
     Parameters
     ----------
@@ -142,8 +105,9 @@ class MultiHorizonForecaster(FrameForecaster):
         ``"numpy"``, ``"numba"``, or ``"auto"``: numba when it is installed. Both give the same
         numbers; numba takes a second to load.
     follow_shifts
-        Whether all before a shift of level is forgotten (`LevelWatch`): right for shares of a CPU, whose load
-        comes and goes; traffic and disk times return to levels of before, and lose by it.
+        Whether to forget all values before a shift of level (`LevelWatch`). This improves the forecasts of CPU
+        shares, since load comes and goes; it worsens those of traffic and disk times, which return to earlier
+        levels.
 
     Examples
     --------
@@ -168,16 +132,16 @@ class MultiHorizonForecaster(FrameForecaster):
         self._follow_shifts = follow_shifts
         self.horizons = at.checked_horizons(horizons)
         self.engine = chosen_engine(engine)
+        self._run = compiled_step() if self.engine == "numba" else step
+        self._lengths = np.array(self.horizons, dtype=np.int64)
         self._level = LevelWatch()
         self._start()
 
     def _start(self) -> None:
         self._wide, self._narrow = fresh(self.horizons)
-        self._series = SeriesFields(self._wide.T, self._narrow.T, self.horizons)
         self._tick = 0
         self._base = self._unit = self._least = self._greatest = 0.0
         self._samples = 0
-        self._engine = make_engine(self.engine, self._series, self._wide, self._narrow)
 
     def update(self, value: float) -> None:
         """Take in the next value; with `follow_shifts`, forget all before a shift of level that it completes."""
@@ -200,15 +164,15 @@ class MultiHorizonForecaster(FrameForecaster):
         elif value > self._greatest:
             self._greatest = value
         away = value - self._base
-        if self._unit and abs(away) / self._unit > FAR:
+        if self._unit and abs(away) / self._unit > MAX_DISTANCE:
             self._start_anew()
         if not self._unit and away:
             self._unit = math.ldexp(1.0, max(math.frexp(away)[1], -1020))
         self._samples += 1
         self._step(away / self._unit if self._unit else away)
 
-    def miss(self) -> None:
-        """Go on from the forecast: it is remembered, but neither scored nor learnt from."""
+    def skip(self) -> None:
+        """Continue from the forecast: the history takes it, without scores and without learning."""
         if self._samples:
             self._step(math.nan)
 
@@ -216,7 +180,7 @@ class MultiHorizonForecaster(FrameForecaster):
         """Return the value to expect next."""
         if not self._samples:
             raise NoValueYetError
-        return self._out(self._engine.final(self._which))
+        return self._out(float(at.STEP["final"].of(self._wide)[self._which]))
 
     @property
     def method(self) -> str:
@@ -225,8 +189,8 @@ class MultiHorizonForecaster(FrameForecaster):
 
     def outlook(
         self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None
-    ) -> Outlook:
-        """Return the outlook on the nearest horizon."""
+    ) -> Forecast:
+        """Return the forecast for the nearest horizon."""
         asked = self._which if criterion is None else _place_of(criterion)
         if not (samples > 0 and 0 < level < 1):
             raise InputError(
@@ -237,35 +201,34 @@ class MultiHorizonForecaster(FrameForecaster):
         if not self._samples:
             raise NoValueYetError
         place = nearest(self.horizons, samples)
-        self._engine.settle()
-        scores = (
-            self._series.step if place == 0 else self._series.means.part(slice(place - 1, place))
-        )
-        final = [self._out(float(each)) for each in scores.final[0, :, 0]]
-        scored = float(scores.scored[0, 0])
+        scores = scores_of(self._wide, self._narrow, place)
+        final = [self._out(float(answer)) for answer in scores["final"]]
+        scored = float(scores["scored"])
         unit = self._unit or 1.0
-        error = unit * float(scores.error[0, 0, 0]) if scored else None
-        rmse = unit * math.sqrt(float(scores.error[0, 1, 0])) if scored else None
+        error = unit * float(scores["error"][0]) if scored else None
+        rmse = unit * math.sqrt(float(scores["error"][1])) if scored else None
         which = next((i for i, each in enumerate(at.LEVELS) if level <= each + 1e-12), at.L - 1)
-        scale = float(scores.scale[0, 0])
-        centre = float(scores.final[0, 1, 0])
-        lower, upper = (centre + float(q) * scale for q in scores.quantile[0, which, :, 0])
+        scale = float(scores["scale"])
+        centre = float(scores["final"][1])
+        lower, upper = (centre + float(q) * scale for q in scores["quantile"][which])
         interval = Interval(
             self._base + unit * lower,
             self._base + unit * upper,
             at.LEVELS[which],
-            float(scores.covered[0, which, 0]) / scored if scored else None,
+            float(scores["covered"][which]) / scored if scored else None,
         )
         method = self._method(place, asked)
-        return Outlook(final[asked], error, rmse, self.horizons[place], method, interval)
+        return Forecast(
+            final[asked], error, method, rmse=rmse, horizon=self.horizons[place], interval=interval
+        )
 
     def league(self, samples: float = 1.0, criterion: Criterion | None = None) -> LeagueTable:
-        """Return how wrong predictors and candidates were on the nearest horizon that answers for itself.
+        """Return the errors of predictors and candidates for the nearest horizon that answers for itself.
 
         Raises
         ------
         LookupError
-            Transient: there has been no value yet.
+            Transient: no value yet.
         """
         asked = self._which if criterion is None else _place_of(criterion)
         if not samples > 0:
@@ -276,18 +239,17 @@ class MultiHorizonForecaster(FrameForecaster):
             )
         if not self._samples:
             raise NoValueYetError
-        self._engine.settle()
         place, scores = self._answering(nearest(self.horizons, samples))
-        scored, unit = float(scores.scored[0, 0]), self._unit or 1.0
-        means = scores.expert_error[0, :, :, 0].tolist()
+        scored, unit = float(scores["scored"]), self._unit or 1.0
+        means = scores["expert_error"].tolist()
         predictors = [
             PredictorErrors(
                 name, unit * error if scored else None, unit * lately if scored else None
             )
             for name, error, lately in zip(_predictors(place), *means, strict=True)
         ]
-        chosen = int(scores.chosen[0, asked, 0])
-        squares = scores.candidate_error[0, :, 0].tolist()
+        chosen = int(scores["chosen"][asked])
+        squares = scores["candidate_error"].tolist()
         candidates = [
             CandidateErrors(name, unit * math.sqrt(square) if scored else None, which == chosen)
             for which, (name, square) in enumerate(zip(at.CANDIDATES, squares, strict=True))
@@ -301,31 +263,27 @@ class MultiHorizonForecaster(FrameForecaster):
 
         `level` is one of ``nws.engine.layout.LEVELS``.
         """
-        self._engine.settle()
-        s, which, unit = self._series, at.LEVELS.index(level), self._unit or 1.0
-        final, scale, quantile = s.step.final, s.step.scale, s.step.quantile
-        if len(self.horizons) > 1:
-            final = np.concatenate([final, s.means.final])
-            scale = np.concatenate([scale, s.means.scale])
-            quantile = np.concatenate([quantile, s.means.quantile])
-        final = final[:, :, 0].T
-        ends = final[1] + quantile[:, which, :, 0].T * scale[:, 0]
+        which, unit = at.LEVELS.index(level), self._unit or 1.0
+        scores = [
+            scores_of(self._wide, self._narrow, place) for place in range(len(self.horizons))
+        ]
+        final = np.array([each["final"].tolist() for each in scores]).T
+        scale = np.array([float(each["scale"]) for each in scores])
+        ends = np.array([each["quantile"][which].tolist() for each in scores]).T * scale + final[1]
         values = np.minimum(np.maximum(self._base + unit * final, self._least), self._greatest)
-        experts = self._base + unit * s.expert[:, 0]
+        experts = self._base + unit * at.WIDE["expert"].of(self._wide)
         lower, upper = self._base + unit * ends
         return values[0], values[1], lower, upper, experts
 
     @property
-    def fields(self) -> SeriesFields:
-        """The arrays of this series by their names."""
-        return self._series
+    def lags(self) -> tuple[int, ...]:
+        """How many values back the auto-lag regression looks."""
+        return tuple(int(lag) for lag in at.WIDE["lag"].of(self._wide))
 
     def state(self) -> dict[str, Any]:
         """Return the two blocks as base64 of little-endian numbers, with the tick."""
-        self._engine.settle()
-        s = self._series
         for name in ("base", "unit", "least", "greatest"):
-            getattr(s, name)[0] = getattr(self, f"_{name}")
+            at.WIDE[name].of(self._wide)[()] = getattr(self, f"_{name}")
         return {
             "schema": SCHEMA,
             "ladder": list(self.horizons),
@@ -337,7 +295,7 @@ class MultiHorizonForecaster(FrameForecaster):
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, of either engine."""
+        """Continue from a state of either engine."""
         names = ("schema", "ladder", "tick", "values", "level", "wide", "narrow")
         given = checked_object(state, names, "a forecaster of several horizons")
         if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
@@ -350,23 +308,22 @@ class MultiHorizonForecaster(FrameForecaster):
             )
         tick, values = given["tick"], given["values"]
         if not (isinstance(tick, int) and isinstance(values, int) and 0 <= values <= tick):
-            raise ValueError(f"tick {tick!r:.40}: a count is wanted, not below {values!r:.40}")
+            raise ValueError(f"tick: must be a count of at least {values!r:.40} (is {tick!r:.40})")
         wide = _numbers(given["wide"], "<f8", self._wide.size)
         narrow = _numbers(given["narrow"], "<f4", self._narrow.size)
         level = LevelWatch()
         level.restore(given["level"])
         self._level = level
         self._start()
-        self._wide[0], self._narrow[0] = wide, narrow
+        self._wide[:], self._narrow[:] = wide, narrow
         self._tick, self._samples = tick, values
         for name in ("base", "unit", "least", "greatest"):
-            setattr(self, f"_{name}", float(getattr(self._series, name)[0]))
-        self._engine.resume(self._tick)
+            setattr(self, f"_{name}", float(at.WIDE[name].of(self._wide)))
 
     def _step(self, value: float) -> None:
-        self._engine.step(self._tick, value)
+        self._run(self._wide, self._narrow, self._lengths, self._tick, value)
         if self._tick % REFRESH == 0:
-            self._engine.refresh_dominant_lags(self._tick)
+            update_lags(self._wide, self._narrow, self._tick)
         self._tick += 1
 
     def _start_anew(self) -> None:
@@ -379,25 +336,28 @@ class MultiHorizonForecaster(FrameForecaster):
         return min(max(value, self._least), self._greatest)
 
     def _method(self, place: int, which: int) -> str:
-        self._engine.settle()
         place, scores = self._answering(place)
-        chosen = int(scores.chosen[0, which, 0])
-        if chosen not in {0, at.LATELY}:
-            return at.CANDIDATES[chosen]
-        expert = int(scores.expert_error[0, 0 if chosen == 0 else 1, :, 0].argmin())
-        return _predictors(place)[expert]
+        chosen = int(scores["chosen"][which])
+        errors = {
+            0: scores["expert_error"][0],
+            at.LATELY: scores["expert_error"][1],
+            at.LOWEST_SQUARE: scores["expert_square"],
+        }.get(chosen)
+        return (
+            at.CANDIDATES[chosen] if errors is None else _predictors(place)[int(errors.argmin())]
+        )
 
-    def _answering(self, place: int) -> tuple[int, HorizonScores]:
+    def _answering(self, place: int) -> tuple[int, dict[str, Array]]:
         """Return the horizon that answers for the one asked for, which is the first until that is trusted."""
         if place:
-            scores = self._series.means.part(slice(place - 1, place))
-            if float(scores.scored[0, 0]) * at.stride(self.horizons[place]) >= at.TRUSTED:
+            scores = scores_of(self._wide, self._narrow, place)
+            if float(scores["scored"]) * at.stride(self.horizons[place]) >= at.MIN_SCORED:
                 return place, scores
-        return 0, self._series.step
+        return 0, scores_of(self._wide, self._narrow, 0)
 
 
 def _predictors(place: int) -> tuple[str, ...]:
-    """Return the names of what is scored at a horizon's place, in its order."""
+    """Return the names of the predictors that a horizon scores, in the order of its fields."""
     if place == 0:
         return at.EXPERTS
     return (*(at.EXPERTS[expert] for expert in at.HORIZON_EXPERTS), *at.OWN)
@@ -410,17 +370,17 @@ def nearest(horizons: Sequence[int], samples: float) -> int:
 
 def _place_of(criterion: str) -> int:
     if criterion not in CRITERIA:
-        raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
+        raise ValueError(f"criterion: must be 'absolute' or 'squared' (is {criterion!r})")
     return CRITERIA.index(criterion)
 
 
 def _numbers(text: object, kind: str, size: int) -> Any:
     if not isinstance(text, str):
-        raise ValueError(f"numbers in base64 are wanted, not {text!r:.40}")
+        raise ValueError(f"must be numbers in base64 (is {text!r:.40})")
     try:
         numbers = np.frombuffer(base64.b64decode(text, validate=True), dtype=kind)
     except ValueError as error:
         raise ValueError(f"not numbers in base64: {error}") from error
     if len(numbers) != size or not np.isfinite(numbers).all():
-        raise ValueError(f"{size} finite numbers are wanted, not {len(numbers)}")
+        raise ValueError(f"must be {size} finite numbers (are {len(numbers)})")
     return numbers

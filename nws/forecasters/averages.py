@@ -84,7 +84,7 @@ class SortedWindow:
 
     def __init__(self, size: int, values: Iterable[float] = ()) -> None:
         if size < 1:
-            raise ValueError(f"a window of {size} values holds nothing")
+            raise ValueError(f"size: must be at least 1 (is {size})")
         self.size = size
         self._arrived = deque(values, maxlen=size)
         self.ordered = sorted(self._arrived)
@@ -202,7 +202,7 @@ class TrimmedMean(Forecaster):
 
     def __init__(self, size: int, alpha: float = 0.30) -> None:
         if not 0 <= alpha < 0.5:
-            raise ValueError(f"alpha lies in [0, 0.5), not {alpha}")
+            raise ValueError(f"alpha: must be in [0, 0.5) (is {alpha})")
         self._window = SortedWindow(size)
         self._alpha = alpha
 
@@ -222,11 +222,11 @@ class TrimmedMean(Forecaster):
 
 
 class AdaptiveMedian(Forecaster):
-    """Forecasts the median over a window whose length follows the error.
+    """Forecasts the median over a window of adaptive length.
 
-    With every value three medians are compared with it: over the present window, over one that
-    is `offset` shorter and over one that is `offset` longer (never beyond `minimum` and
-    `maximum`). The nearest gives the next window; the present one wins a tie.
+    Each update compares the value with three medians: over the present window, over a window
+    `offset` shorter and over a window `offset` longer (never beyond `minimum` and
+    `maximum`). The nearest gives the next window; the present window wins a tie.
 
     NWS 2.x forecasters.c, "Adaptive Median". The original takes the offset itself as the
     neighbours' length, which reads one or five values; here they are the present length less and

@@ -33,7 +33,7 @@ def classic(criterion: Criterion = "absolute") -> TwoLevel:
 
 
 def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaster:
-    """Return the profile that forecasts best, fresh: `nws.engine.multi_horizon.MultiHorizonForecaster`.
+    """Return a fresh `nws.engine.multi_horizon.MultiHorizonForecaster`, the profile of the lowest errors.
 
     The 18 of `classic`, two EW-AR(1), self-tuning smoothing, a robust AR(16), an auto-lag AR(8)
     and three analogs, scored on seven horizons, with prediction intervals
@@ -54,7 +54,7 @@ def default(criterion: Criterion = "absolute", **options: Any) -> FrameForecaste
 
 
 def default_of(resource: str, **options: Any) -> FrameForecaster:
-    """Return the default profile for series of a resource, fresh: that of a CPU's load follows shifts of level.
+    """Return the default profile for series of a resource, fresh. For the load of a CPU it follows level shifts.
 
     Examples
     --------
@@ -67,24 +67,10 @@ def default_of(resource: str, **options: Any) -> FrameForecaster:
     return default(follow_shifts=resource in FOLLOW_LOAD, **options)
 
 
-def dynamite(length: int = 10) -> SlidingMean:
-    """Return Dynamite's load monitor: the mean of a ring buffer of the latest values, fresh.
-
-    Examples
-    --------
-    >>> forecaster = dynamite(length=2)
-    >>> for value in [9.0, 1.0, 2.0]:
-    ...     forecaster.update(value)
-    >>> forecaster.forecast()
-    1.5
-    """
-    return SlidingMean(length)
-
-
 def classic_primaries() -> dict[str, Forecaster]:
     """Return the 18 primary forecasters of NWS 2.x (forecasters.c), fresh, in its order.
 
-    What NWS 2.x names "Sliding Median" is a mean and is named so here.
+    The "Sliding Median" of NWS 2.x is a mean; its name here is ``sliding_mean``.
 
     Examples
     --------
@@ -110,6 +96,5 @@ def classic_primaries() -> dict[str, Forecaster]:
 PROFILES: Final[dict[str, Callable[[], Forecaster]]] = {
     "classic": classic,
     "default": default,
-    "dynamite": dynamite,
 }
-"""Profile name -> what makes a fresh forecaster."""
+"""Profile name -> function that makes a fresh forecaster."""

@@ -1,8 +1,9 @@
-"""A forecaster whose forecasts are scored: each is compared with the value it was made for."""
+"""Scoring of a forecaster: the comparison of each forecast with the value that followed."""
 
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 from typing import Any, Final
 
@@ -20,13 +21,13 @@ from nws.forecaster import (
 )
 from nws.measurement import Measurement, checked_value
 
-ENOUGH: Final = 4
-REMEMBERED: Final = 15
-MOST_MISSING: Final = 240
+MIN_DISTANCES: Final = 4
+MAX_DISTANCES: Final = 15
+MAX_MISSING: Final = 240
 """More than this many missing measurements count as this many: twice the longest horizon."""
 TOLERANCE: Final = 0.25
-FEWEST_FOR_INTERVAL: Final = 20
-"""Measurements before an interval is given: fewer errors say nothing of how wide it is to be."""
+MIN_FOR_INTERVAL: Final = 20
+"""Measurements before the first interval: fewer errors do not determine its width."""
 
 
 class SamplingGrid:
@@ -52,12 +53,12 @@ class SamplingGrid:
                 field="period",
             )
         self._given = period
-        self._latest: deque[float] = deque(maxlen=REMEMBERED)
+        self._latest: deque[float] = deque(maxlen=MAX_DISTANCES)
 
     @property
     def period(self) -> float | None:
         """Seconds between two measurements; None while that is not known."""
-        if self._given is not None or len(self._latest) < ENOUGH:
+        if self._given is not None or len(self._latest) < MIN_DISTANCES:
             return self._given
         return median(self._latest)
 
@@ -66,11 +67,11 @@ class SamplingGrid:
         self._latest.append(distance)
 
     def missing(self, distance: float) -> int:
-        """Return how many measurements should have come in between."""
+        """Return the number of measurements that are missing in between."""
         period = self.period
         if period is None or distance <= 1.5 * period or not self._regular(period):
             return 0
-        return min(round(distance / period) - 1, MOST_MISSING)
+        return min(round(distance / period) - 1, MAX_MISSING)
 
     def _regular(self, period: float) -> bool:
         near = sum(abs(each - period) <= TOLERANCE * period for each in self._latest)
@@ -83,7 +84,7 @@ class SamplingGrid:
     def restore(self, state: Any) -> None:
         """Take over the latest distances; ValueError unless they are numbers."""
         given = checked_object(state, ("latest",), "a grid")
-        self._latest = unpacked(deque([0.0], REMEMBERED), given["latest"], "latest")
+        self._latest = unpacked(deque([0.0], MAX_DISTANCES), given["latest"], "latest")
 
 
 UNBOUNDED: Final = (-math.inf, math.inf)
@@ -93,19 +94,19 @@ class ScoredForecaster:
     """Follows one series with one forecaster and reports a `Forecast` with its own past error.
 
     For a forecaster that chooses, this is the error of the choice, made before the value was
-    known; the winner's own cumulative error would be flattered by hindsight.
+    known. The winner's own cumulative error would be too low, by hindsight.
 
-    Measurements that are missing from a regular series are told to the forecaster as missed
-    (`Forecaster.miss`): it may go on from its own forecast, which is not scored.
+    For each measurement that a regular series lacks, the forecaster skips a value (`Forecaster.skip`): it may
+    continue from its own forecast, which is not scored.
 
     Parameters
     ----------
     forecaster
-        What forecasts; fresh.
+        A fresh forecaster.
     bounds
-        The least and the greatest value that the quantity can have: intervals end there.
+        The least and the greatest value of the quantity: intervals end there.
     period
-        Seconds between two measurements, if known; else it is taken from their times.
+        Seconds between two measurements; None: estimated from their times.
 
     Examples
     --------
@@ -149,7 +150,7 @@ class ScoredForecaster:
         ------
         ValueError
             Permanent: it is not later than the last, or its value is not a measurement. The
-            state is as if it had never come.
+            state does not change.
         """
         if not measurement.time > self._time:
             raise InputError(
@@ -159,7 +160,7 @@ class ScoredForecaster:
                 value=repr(measurement.time),
                 bound=self._time,
             )
-        checked_value(measurement.value)  # before anything is missed
+        checked_value(measurement.value)  # before any value is skipped
         expected = self._expected(measurement.time) if self._samples else None
         self._forecaster.update(measurement.value)
         if expected is not None:
@@ -175,27 +176,26 @@ class ScoredForecaster:
     def forecast(
         self, over: float | None = None, level: float = 0.9, criterion: Criterion | None = None
     ) -> Forecast:
-        """Return what to expect next, with the errors so far.
+        """Return the forecast, with the errors so far.
 
         Parameters
         ----------
         over
-            Seconds from now whose mean is wanted, None: the next measurement. Answered from the
-            forecaster's nearest horizon that was ever scored, which the forecast names; one that
-            has no horizons, or a series whose period is not known yet, answers for the next
-            measurement.
+            Seconds of the mean to forecast; None: the next measurement. The answer is for the
+            forecaster's nearest horizon with a score, and names it. Without horizons, or before the period of the
+            series is known, the answer is for the next measurement.
         level
-            The share of values that the interval is to hold. There is none before 20 measurements.
+            The share of values that the interval is to contain. The first 20 measurements give no interval.
         criterion
-            The error that the value is to make least; None: the one the forecaster was made for.
+            The error that the value minimises; None: the forecaster's own criterion.
 
         Raises
         ------
         LookupError
-            Transient: there has been no measurement yet.
+            Transient: no measurement yet.
         ValueError
-            Permanent: `over` is not positive, `level` not in (0, 1), or the forecaster knows no
-            other criterion than its own.
+            Permanent: `over` is not positive, `level` not in (0, 1), or the forecaster has only its own
+            criterion.
         """
         if over is not None and not 0 < over < math.inf:
             raise InputError(
@@ -208,33 +208,30 @@ class ScoredForecaster:
         error = self._error if self._samples > 1 else None
         if not isinstance(self._forecaster, FrameForecaster):
             if criterion is not None:
-                raise OneCriterionError("this profile forecasts for one criterion: name none")
-            method = self._forecaster.method
-            value = self._forecaster.forecast()
+                raise OneCriterionError(
+                    "criterion: this profile has one criterion only; omit the field"
+                )
+            value, method = self._forecaster.forecast(), self._forecaster.method
             return Forecast(value, error, method, self._samples, self._time, over=self.period)
         period = self.period
         samples = over / period if over and period else 1.0
-        outlook = self._forecaster.outlook(samples, level, criterion)
-        while outlook.error is None and outlook.horizon > 1:  # nearest among those ever scored
-            outlook = self._forecaster.outlook(outlook.horizon / 2, level, criterion)
-        return Forecast(
-            value=outlook.value,
-            error=error if outlook.horizon == 1 and criterion is None else outlook.error,
-            method=outlook.method,
+        forecast = self._forecaster.outlook(samples, level, criterion)
+        while forecast.error is None and forecast.horizon > 1:  # nearest among those ever scored
+            forecast = self._forecaster.outlook(forecast.horizon / 2, level, criterion)
+        own = forecast.horizon == 1 and criterion is None
+        return replace(
+            forecast,
+            error=error if own else forecast.error,
             samples=self._samples,
             time=self._time,
-            rmse=outlook.rmse,
-            horizon=outlook.horizon,
-            over=period * outlook.horizon if period else None,
-            interval=(
-                self._bounded(outlook.interval) if self._samples >= FEWEST_FOR_INTERVAL else None
-            ),
+            over=period * forecast.horizon if period else None,
+            interval=self._bounded(forecast.interval),
         )
 
     def league(
         self, over: float | None = None, criterion: Criterion | None = None
     ) -> LeagueTable | None:
-        """Return how wrong the forecaster's predictors have been; None where it does not choose.
+        """Return the errors of the forecaster's predictors; None if it does not choose.
 
         Parameters
         ----------
@@ -245,7 +242,7 @@ class ScoredForecaster:
         return self._forecaster.league(over / period if over and period else 1.0, criterion)
 
     def state(self) -> dict[str, Any]:
-        """Return all there is to know, as a document of JSON; TypeError if a part cannot say."""
+        """Return the state as a JSON document; TypeError if the forecaster has none."""
         return {
             "forecaster": self._forecaster.state(),
             "grid": self._grid.state(),
@@ -255,12 +252,12 @@ class ScoredForecaster:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`, with a forecaster made with the same arguments, bit for bit.
+        """Continue from a `state`, with a forecaster made with the same arguments, bit for bit.
 
         Raises
         ------
         ValueError
-            Permanent: it is not such a state. This object is of no more use.
+            Permanent: not such a state. Discard this object.
         """
         names = ("forecaster", "grid", "samples", "error", "time")
         given = checked_object(state, names, "a scored forecaster")
@@ -283,14 +280,17 @@ class ScoredForecaster:
         self._time = float("-inf") if time is None else float(time)
 
     def _expected(self, time: float) -> float:
-        """Return the forecast for `time`, once what is missing before it was missed."""
+        """Return the forecast for `time`, after skipping the values that are missing before it."""
         since = time - self._time
         for _ in range(self._grid.missing(since)):
-            self._forecaster.miss()
+            self._forecaster.skip()
         self._grid.update(since)
         return self._forecaster.forecast()
 
-    def _bounded(self, interval: Interval) -> Interval:
+    def _bounded(self, interval: Interval | None) -> Interval | None:
+        """Return an interval within the bounds; None before `MIN_FOR_INTERVAL` measurements."""
+        if interval is None or self._samples < MIN_FOR_INTERVAL:
+            return None
         least, greatest = self._bounds
         lower, upper = (min(max(end, least), greatest) for end in (interval.lower, interval.upper))
-        return Interval(lower, upper, interval.level, interval.coverage)
+        return replace(interval, lower=lower, upper=upper)

@@ -1,4 +1,4 @@
-"""Dynamic selection: run several forecasters and answer with the one that has been wrong least."""
+"""Dynamic selection: run several forecasters and answer with the forecaster of the lowest error."""
 
 import math
 from collections import deque
@@ -17,29 +17,29 @@ from nws.forecaster import (
 from nws.measurement import checked_value
 
 STRETCHES: Final = (1, 5, 10, 20, 30, 50, 100)
-"""How many of the latest errors a derived forecaster compares; one more compares all of them."""
-LARGEST_ERROR: Final = 1e150
+"""The numbers of latest errors that the derived forecasters compare; a further derived forecaster compares all."""
+MAX_ERROR: Final = 1e150
 """Larger errors count as this, so that their squares can be added up."""
 
 
 class TwoLevel(Forecaster):
-    """Forecasts with the member that was best over the stretch that has been the best judge.
+    """Forecasts with a member chosen in two levels.
 
-    Sixteen *derived* forecasters each answer with the member whose error, absolute or squared,
-    over all of the past or over its latest 1, 5, 10, 20, 30, 50 or 100 values was least. The
+    Sixteen *derived* forecasters each answer with the member of the lowest error, absolute or squared,
+    over all of the past or over the latest 1, 5, 10, 20, 30, 50 or 100 values. The
     forecast is that of the derived forecaster with the lowest cumulative error of the criterion.
-    Of equals the first wins. Costs the same at every update: an error over a stretch is the
+    Of equals the first wins. Every update costs the same: an error over a stretch is the
     difference of two cumulative errors.
 
-    NWS 2.x forecasters.c; its divisor that stops at 100 and its window that a short series shrinks
-    for all the others are not repeated.
+    Source: NWS 2.x forecasters.c, without its divisor that stops at 100 and without its window that a short series
+    shrinks for all the others.
 
     Parameters
     ----------
     forecasters
-        Name -> member. At least one, all fresh; they belong to the chooser from now on.
+        Name -> member. At least one, all fresh; the chooser owns them from now on.
     criterion
-        What the final choice adds up: ``"absolute"`` or ``"squared"`` errors.
+        The errors that the final choice adds up: ``"absolute"`` or ``"squared"``.
 
     Examples
     --------
@@ -66,9 +66,9 @@ class TwoLevel(Forecaster):
         self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"
     ) -> None:
         if not forecasters:
-            raise ValueError("there is nothing to choose from")
+            raise ValueError("forecasters: must have at least one member")
         if criterion not in {"absolute", "squared"}:
-            raise ValueError(f"a criterion is 'absolute' or 'squared', not {criterion!r}")
+            raise ValueError(f"criterion: must be 'absolute' or 'squared' (is {criterion!r})")
         self._names = tuple(forecasters)
         self._members = tuple(forecasters.values())
         self._criterion: Criterion = criterion
@@ -90,10 +90,10 @@ class TwoLevel(Forecaster):
             member.update(value)
         self._answers = [member.forecast() for member in self._members]
 
-    def miss(self) -> None:
-        """Tell all members, and ask them anew."""
+    def skip(self) -> None:
+        """Skip the value in all members, and take their new forecasts."""
         for member in self._members:
-            member.miss()
+            member.skip()
         if self._answers:
             self._answers = [member.forecast() for member in self._members]
 
@@ -109,7 +109,7 @@ class TwoLevel(Forecaster):
         return self._names[self._picks[self._chosen]]
 
     def league(self, samples: float = 1.0, criterion: Criterion | None = None) -> LeagueTable:  # noqa: ARG002
-        """Return the mean errors of its members over the latest 100 values; older ones are not counted."""
+        """Return the mean errors of its members over the latest 100 values."""
         past = self._past[0]
         before, scored = past[-1], len(past) - 1
         lately = [
@@ -145,8 +145,8 @@ class TwoLevel(Forecaster):
 
 
 def _countable(error: float) -> float:
-    """Return the magnitude of an error, at most `LARGEST_ERROR`; of no number that as well."""
-    return LARGEST_ERROR if math.isnan(error) else min(abs(error), LARGEST_ERROR)
+    """Return the magnitude of an error, at most `MAX_ERROR`; NaN counts as `MAX_ERROR`."""
+    return MAX_ERROR if math.isnan(error) else min(abs(error), MAX_ERROR)
 
 
 _ACCUMULATE: dict[Criterion, Callable[[float, float], float]] = {
@@ -156,11 +156,11 @@ _ACCUMULATE: dict[Criterion, Callable[[float, float], float]] = {
 
 
 class LowestError(Forecaster):
-    """Forecasts with the one of its members whose cumulative error is least.
+    """Forecasts with the member of the lowest cumulative error.
 
-    All members forecast every value before they are given it; each one's errors are added up
+    All members forecast every value before they take it; the errors of each member are added up
     (Wolski, Spring, Hayes 1999, section 4; Berman et al. 1996, section 3.2: "the predictor with
-    the lowest cumulative error"). Of equals the first wins; before there is any error to compare
+    the lowest cumulative error"). Of equals the first wins; before the first error
     that is the first member.
 
     Parameters
@@ -168,7 +168,7 @@ class LowestError(Forecaster):
     forecasters
         Name -> member. At least one, all fresh; they belong to the chooser from now on.
     criterion
-        What is added up: ``"absolute"`` errors (lowest mean absolute error) or ``"squared"``.
+        The errors to add up: ``"absolute"`` (lowest mean absolute error) or ``"squared"``.
 
     Examples
     --------
@@ -187,7 +187,7 @@ class LowestError(Forecaster):
         self, forecasters: Mapping[str, Forecaster], criterion: Criterion = "absolute"
     ) -> None:
         if not forecasters:
-            raise ValueError("there is nothing to choose from")
+            raise ValueError("forecasters: must have at least one member")
         self._names = tuple(forecasters)
         self._members = tuple(forecasters.values())
         self._updates = tuple(member.update for member in forecasters.values())
@@ -198,7 +198,7 @@ class LowestError(Forecaster):
         self._best = 0
 
     def update(self, value: float) -> None:
-        """Add up what each member got wrong, give `value` to all, choose anew."""
+        """Add up the error of each member, give `value` to all, choose anew."""
         value = checked_value(value)  # before any member has it, so that they stay in step
         if self._started:
             self._score(value)
@@ -206,10 +206,10 @@ class LowestError(Forecaster):
             update(value)
         self._started = True
 
-    def miss(self) -> None:
-        """Tell all members."""
+    def skip(self) -> None:
+        """Skip the value in all members."""
         for member in self._members:
-            member.miss()
+            member.skip()
 
     def forecast(self) -> float:
         """Return the forecast of the member chosen."""
@@ -222,7 +222,7 @@ class LowestError(Forecaster):
 
     @property
     def errors(self) -> Mapping[str, float]:
-        """Cumulative error by member: the sum of absolute errors, or the root of squared ones."""
+        """Cumulative error by member: the sum of absolute errors, or the root of the sum of squared errors."""
         return dict(zip(self._names, self._errors, strict=True))
 
     def _score(self, value: float) -> None:

@@ -1,11 +1,8 @@
-"""Memories: where measurements are kept.
+"""Memories of measurements.
 
-1. `contract`: what every memory promises.
+1. `contract`: the promises of every memory.
 2. `ring`: `RingMemory`, in this process, the latest of each series.
-3. `journalled`: `JournalMemory`, the same and on the disk, so that they survive. `column`: one series
-   in flat arrays; `series_shard`: the series of one shard of the log.
-4. `journal`: the log itself; `journal_format`: the bytes of its records; `journal_files`: the file
-   operations it is made of, and a layer that makes each of them fail.
-
-Only `contract` and `ring` are light; the others load NumPy.
+3. `sqlite`: `SqliteMemory`, in an SQLite database, so that they survive. `summary`: the part of a series that is
+   in RAM; `slots`: means of measurements that are too old to be kept one by one.
+4. `old_format`: the import of a directory that apples 0.2 wrote.
 """

@@ -1,4 +1,4 @@
-"""The contract of a memory: what was stored can be fetched, once, in order."""
+"""The contract of a memory: stored measurements can be fetched, once, in order."""
 
 from abc import ABC, abstractmethod
 
@@ -7,12 +7,25 @@ from nws.measurement import Measurement, SeriesName
 
 
 class RefusedError(CodedError, ValueError):
-    """A measurement that a memory does not keep.
+    """A measurement that a memory refuses.
 
-    Permanent, but for one that lies in the future: its time may come.
+    Permanent, except for a time in the future.
     """
 
     code = "measurement-refused"
+
+
+def in_future(series: object, at: float, now: float, skew: float) -> RefusedError:
+    """Return the error of a measurement further in the future than clocks may differ."""
+    return RefusedError(
+        f"{series} at {at} lies {at - now:.0f} s in the future, more than the {skew:.0f} s that "
+        "clocks may differ",
+        code="measurement-in-future",
+        series=str(series),
+        value=at,
+        seconds=at - now,
+        bound=skew,
+    )
 
 
 class Memory(ABC):
@@ -22,7 +35,7 @@ class Memory(ABC):
     * A (series, time) has one value: the first stored. Storing it again changes nothing, so a
       sender that is not sure may send again.
     * Measurements may come in any order and are fetched in the order of their times.
-    * A memory is bounded; which measurements leave first is the implementation's to say.
+    * A memory is bounded; the implementation decides which measurements leave first.
     * Its methods may be called from several threads.
 
     ``nws.checks.MEMORY_CHECKS`` holds these promises as functions that run.
@@ -37,8 +50,8 @@ class Memory(ABC):
         RefusedError
             The value or the time is NaN, infinite or too large; a series of this kind cannot have
             the value (`nws.measurement.bounds_of`); the time lies before 1970, where seconds
-            since the epoch begin, or further in the future than clocks may differ; or there is no
-            room for so old a measurement or for one more series. Nothing was changed.
+            since the epoch begin, or further in the future than clocks may differ; or the memory is
+            full for a measurement of this age or for one more series. Nothing was changed.
         """
 
     @abstractmethod

@@ -5,9 +5,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from threading import Lock
 
-from nws.errors import InputError, coded
-from nws.measurement import Measurement, SeriesName, checked_amount, checked_time, checked_value
-from nws.memory.contract import Memory, RefusedError
+from nws.errors import coded
+from nws.measurement import Measurement, SeriesName, checked_amount, checked_time
+from nws.memory.contract import Memory, RefusedError, in_future
 
 
 class RingMemory(Memory):
@@ -44,14 +44,6 @@ class RingMemory(Memory):
         skew: float = 60.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if capacity < 1 or most_series < 1:
-            raise InputError(
-                f"room for {capacity} measurements of {most_series} series: both must be at least 1",
-                code="value-range",
-                field="capacity" if capacity < 1 else "most_series",
-                value=min(capacity, most_series),
-                bound=1,
-            )
         self._capacity = capacity
         self._most_series = most_series
         self._skew = skew
@@ -61,7 +53,7 @@ class RingMemory(Memory):
 
     def store(self, measurement: Measurement) -> bool:
         """Insert in the order of time; a full ring lets its oldest go."""
-        self._refuse_nonsense(measurement)
+        self._check(measurement)
         with self._lock:
             ring = self._ring(measurement.series)
             place = bisect_left(ring, measurement.time, key=_time)
@@ -110,28 +102,17 @@ class RingMemory(Memory):
             )
         return ring
 
-    def _refuse_nonsense(self, measurement: Measurement) -> None:
+    def _check(self, measurement: Measurement) -> None:
+        """Raise RefusedError unless the measurement can be stored."""
         try:
             checked_time(measurement.time)
-            checked_value(measurement.value)
-        except ValueError as error:
-            fields = {"series": str(measurement.series), **coded(error)}
-            raise RefusedError(f"{measurement.series}: {error}", **fields) from error
-        try:
             checked_amount(str(measurement.series), measurement.value)
         except ValueError as error:
-            raise RefusedError(str(error), **coded(error)) from error
-        ahead = measurement.time - self._clock()
-        if ahead > self._skew:
-            raise RefusedError(
-                f"{measurement.series} at {measurement.time} lies {ahead:.0f} s in the future, "
-                f"more than the {self._skew:.0f} s that clocks may differ",
-                code="measurement-in-future",
-                series=str(measurement.series),
-                value=measurement.time,
-                seconds=ahead,
-                bound=self._skew,
-            )
+            fields = {"series": str(measurement.series), **coded(error)}
+            raise RefusedError(str(error), **fields) from error
+        now = self._clock()
+        if measurement.time - now > self._skew:
+            raise in_future(measurement.series, measurement.time, now, self._skew)
 
 
 def _time(measurement: Measurement) -> float:

@@ -1,10 +1,10 @@
 """The sensor process: one a host, light, on its own; ``python -m nws.sensing`` or ``nws sense``.
 
-1. `process`: options, periodic tasks and the one loop that measures, reports and renews the lease.
-2. `delivery`: the bounded queue of measurements to the service, or standard output in its place.
-3. `clique_runtime`: sockets, clocks and probes for the members of `nws.clique`; `budget`: what
-   probing may cost.
+1. `process`: options, sensors, and the thread that measures.
+2. `delivery`, `reporter`: the bounded queue of measurements, and the thread that delivers them to the service;
+   or standard output in its place.
+3. `link_prober`, `budget`: link probes in turns that the service grants, and the limits of their cost.
 4. `dialogue`, `stdio`: the same sensors asked over standard streams, as over ssh.
 
-It imports no NumPy, typer or FastAPI; `stdio` and all that it imports only the standard library.
+It imports no NumPy, click or FastAPI; `stdio` and all that it imports only the standard library.
 """

@@ -1,14 +1,17 @@
-"""Where measurements are taken: to the service, as they come or a whole history; or to standard output."""
+"""Delivery of measurements: to the service, as they come or a whole history, or to standard output."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from threading import Lock
 from typing import Any, Final, Protocol, TextIO
 
 from nws.client import ServiceError
 from nws.measurement import Measurement, SeriesName, line
 
-MOST_KEPT: Final = 20_000
-AT_ONCE: Final = 2000
+MAX_WAITING: Final = 20_000
+MAX_MESSAGE: Final = 2000
+TOO_LARGE, REFUSED, BUSY = 413, 422, 429
 
 
 class Store(Protocol):
@@ -19,30 +22,31 @@ class Store(Protocol):
 
 
 class DeliveryQueue:
-    """A bounded queue to the service. When it is full the oldest are lost, and counted.
+    """A bounded queue to the service. When it is full, the oldest measurements are dropped and counted.
 
-    Sending again is safe, since storing is idempotent: nothing leaves the queue before the service
-    has said that it is on its disk.
+    Storing is idempotent, so sending again is safe: a measurement leaves the queue only after the service
+    acknowledged that it is on its disk. One thread may take measurements while another delivers.
 
     Parameters
     ----------
     store
-        Who takes them.
+        The service.
     most
-        How many are kept.
+        Capacity in measurements.
 
     Attributes
     ----------
     lost
-        How many had to go.
+        Number of dropped measurements.
     refused
-        The last reason for which the service would not have one.
+        The last reason for which the service refused a measurement.
     """
 
-    def __init__(self, store: Store, most: int = MOST_KEPT) -> None:
+    def __init__(self, store: Store, most: int = MAX_WAITING) -> None:
         self._store = store
         self._waiting: deque[Measurement] = deque()
         self._most = most
+        self._lock = Lock()
         self.lost = 0
         self.refused: str | None = None
 
@@ -51,44 +55,54 @@ class DeliveryQueue:
 
     def take(self, measurements: Iterable[Measurement]) -> None:
         """Queue measurements."""
-        self._waiting.extend(measurements)
-        while len(self._waiting) > self._most:
-            self._waiting.popleft()
-            self.lost += 1
+        with self._lock:
+            self._waiting.extend(measurements)
+            while len(self._waiting) > self._most:
+                self._waiting.popleft()
+                self.lost += 1
 
     def deliver(self) -> None:
-        """Send what waits; ServiceError if the service does not take it, and it goes on waiting.
+        """Send the waiting measurements.
 
-        What the service will never take as it is (a refusal that is not transient) is dropped: of
-        a message with something of the kind the rest is sent again, in halves.
+        A measurement that the service refuses as invalid (422) is dropped. Of a message that contains such
+        a measurement, or is too large, the halves are sent.
+
+        Raises
+        ------
+        ServiceError
+            The service does not take them. They go on waiting.
         """
-        most = AT_ONCE
+        most = MAX_MESSAGE
         while self._waiting:
-            piece = [self._waiting[place] for place in range(min(most, len(self._waiting)))]
+            with self._lock:
+                piece = list(islice(self._waiting, most))
+                lost = self.lost
             try:
                 receipt = self._store.store(piece)
             except ServiceError as error:
-                # Without a status nothing was refused: a certificate that ended may be renewed.
-                if error.transient or error.status in {None, 401, 403, 421}:
+                # Another status may come from a proxy or another server, which judges no measurement.
+                if error.status not in {REFUSED, TOO_LARGE}:
                     raise
                 if len(piece) > 1:
                     most = len(piece) // 2
                     continue
+                if error.status == TOO_LARGE:
+                    raise
                 self.refused = str(error)
             else:
-                most = min(2 * most, AT_ONCE)
+                most = min(2 * most, MAX_MESSAGE)
                 if receipt["refused"]:
                     self.refused = receipt["refused"][0]["reason"]
-            for _ in piece:
-                self._waiting.popleft()
+            with self._lock:  # the queue may have dropped a part of the piece meanwhile
+                for _ in range(len(piece) - (self.lost - lost)):
+                    self._waiting.popleft()
 
 
-HISTORY_AT_ONCE: Final = 5000
-OF_A_SERIES: Final = 250
-"""Of a history in one message: half of what a service with ``--keep 500`` has room for."""
-REFUSED, BUSY = 422, 429
+MAX_HISTORY_MESSAGE: Final = 5000
+MAX_OF_A_SERIES: Final = 250
+"""Measurements of a series in one message of a history: half of the room of ``--keep 500``."""
 PAUSE_SECONDS: Final = 5.0
-MOST_PAUSES: Final = 120
+MAX_PAUSES: Final = 120
 
 
 def store_history(
@@ -96,24 +110,25 @@ def store_history(
 ) -> Iterator[dict[str, Any]]:
     """Yield the receipts of measurements, each counted once, as they are stored.
 
-    Few of a series go into one message, so that the service can archive in between. Of a message
-    that is refused the halves are sent, down to what is wrong in it. A service that is too busy is
-    waited for, ten minutes for a message.
+    A message has few measurements of a series, so that the service can move old measurements into slots in
+    between. A refused message is sent in halves, down to the invalid measurement. If the service is too busy,
+    each message is sent again for up to ten minutes.
 
     Raises
     ------
     ServiceError
-        It does not answer, does not let us, or is busy for too long; what was yielded is stored.
+        The service does not answer, rejects the token, or is busy for too long. Measurements of the yielded
+        receipts are stored.
     """
     for message in _messages(measurements):
-        yield from _halved(store, message, wait)
+        yield from _split_on_rejection(store, message, wait)
 
 
 def _messages(measurements: Iterable[Measurement]) -> Iterator[list[Measurement]]:
     message: list[Measurement] = []
     counts: Counter[SeriesName] = Counter()
     for measurement in measurements:
-        if len(message) == HISTORY_AT_ONCE or counts[measurement.series] == OF_A_SERIES:
+        if len(message) == MAX_HISTORY_MESSAGE or counts[measurement.series] == MAX_OF_A_SERIES:
             yield message
             message = []
             counts.clear()
@@ -123,11 +138,11 @@ def _messages(measurements: Iterable[Measurement]) -> Iterator[list[Measurement]
         yield message
 
 
-def _halved(
+def _split_on_rejection(
     store: Store, message: list[Measurement], wait: Callable[[float], object]
 ) -> Iterator[dict[str, Any]]:
     try:
-        yield _patiently(store, message, wait)
+        yield _retry_when_busy(store, message, wait)
     except ServiceError as error:
         if error.status != REFUSED:
             raise
@@ -136,11 +151,11 @@ def _halved(
             yield {"stored": 0, "duplicates": 0, "refused_total": 1, "refused": refused}
             return
         half = len(message) // 2
-        yield from _halved(store, message[:half], wait)
-        yield from _halved(store, message[half:], wait)
+        yield from _split_on_rejection(store, message[:half], wait)
+        yield from _split_on_rejection(store, message[half:], wait)
 
 
-def _patiently(
+def _retry_when_busy(
     store: Store, message: list[Measurement], wait: Callable[[float], object]
 ) -> dict[str, Any]:
     waits = 0
@@ -148,7 +163,7 @@ def _patiently(
         try:
             return store.store(message)
         except ServiceError as error:
-            if error.status != BUSY or waits == MOST_PAUSES:
+            if error.status != BUSY or waits == MAX_PAUSES:
                 raise
         wait(PAUSE_SECONDS)
         waits += 1

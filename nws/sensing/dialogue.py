@@ -11,10 +11,9 @@
               "remarks": ["2 of the processes that want to run are not seen (hidepid=2): ..", ..],
               "bias": -0.02}
 
-A ``bias`` in a question is what probes of this host found lately: then it is not probed again. That of a reply is
-what they found by now.
-``measurements`` is what the service's ``POST /v1/measurements`` takes, as it stands. Standard library
-only. What comes from the other side is checked field by field.
+A ``bias`` in a question comes from recent probes of this host: then it is not probed again. The ``bias`` of a
+reply includes the new probes. ``measurements`` can be sent to ``POST /v1/measurements`` of the service as it is.
+Both sides check each field. Standard library only.
 """
 
 import json
@@ -24,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from nws.errors import InputError
-from nws.measurement import Measurement, SeriesName, checked_value
+from nws.measurement import Measurement, batch, read_measurement
 
 SCHEMA: Final = "nws.stdio/1"
-LONGEST_LINE: Final = 1 << 18
-MOST_MEASUREMENTS: Final = 1000
+MAX_LINE_BYTES: Final = 1 << 18
+MAX_MEASUREMENTS: Final = 1000
 SHOWN: Final = 200
 
 
@@ -39,19 +38,19 @@ class SensorReply:
     Attributes
     ----------
     id
-        Of the question; 0 is its greeting.
+        Number of the question; 0 for the greeting.
     now
-        Its clock when it answered, in seconds since the epoch.
+        Time of the answer by its clock, in seconds since the epoch.
     measurements
-        What it measured.
+        The measurements.
     failures
-        What it could not, one line each.
+        Failed sensors, one line each.
     listening
-        Where its endpoint listens, where that was asked.
+        Address of its endpoint, in the answer to ``listen``.
     remarks
-        What its sensors could not see, one line each: the values stand all the same.
+        Parts that the sensors could not read, one line each: the values are valid.
     bias
-        What probes of its CPUs found (`nws.ProbeCorrection`); None where there was none.
+        Bias of its CPU probes (`nws.ProbeCorrection`); None without a probe.
     """
 
     id: int
@@ -84,13 +83,12 @@ def answer(
     >>> decode(answer(3, 5.0, failures=["too late"]))
     SensorReply(id=3, now=5.0, measurements=(), failures=('too late',), listening=None, remarks=(), bias=None)
     """
-    samples = [{"series": str(m.series), "time": m.time, "value": m.value} for m in measurements]
     return _line(
         {
             "schema": SCHEMA,
             "id": number,
             "now": now,
-            "measurements": samples,
+            "measurements": batch(measurements)["measurements"],
             "failures": list(failures),
             "listening": listening,
             "remarks": list(remarks),
@@ -100,7 +98,7 @@ def answer(
 
 
 def question(line: bytes) -> dict[str, Any]:
-    """Return the question in a line; ValueError if it is none of this version."""
+    """Return the question in a line; ValueError if it is not of this version."""
     return _document(line)
 
 
@@ -114,12 +112,15 @@ def decode(line: bytes) -> SensorReply:
     """
     document = _document(line)
     samples = document.get("measurements")
-    if not isinstance(samples, list) or len(samples) > MOST_MEASUREMENTS:
-        raise _invalid("measurements", f"must be a list of at most {MOST_MEASUREMENTS}")
+    if not isinstance(samples, list) or len(samples) > MAX_MEASUREMENTS:
+        raise _invalid("measurements", f"must be a list of at most {MAX_MEASUREMENTS}")
     return SensorReply(
         document["id"],
         _number("now", document.get("now")),
-        tuple(_measurement(sample) for sample in samples),
+        tuple(
+            read_measurement(sample, f"measurements[{place}]")
+            for place, sample in enumerate(samples)
+        ),
         _lines("failures", document.get("failures")),
         _place(document.get("listening")),
         _lines("remarks", document.get("remarks", [])),
@@ -128,7 +129,7 @@ def decode(line: bytes) -> SensorReply:
 
 
 def bias_of(document: dict[str, Any]) -> float | None:
-    """Return the bias of a question or a reply, None where there is none; ValueError if it can be none."""
+    """Return the bias of a question or a reply, or None; ValueError if it is invalid."""
     found = document.get("bias")
     if found is None:
         return None
@@ -139,17 +140,17 @@ def bias_of(document: dict[str, Any]) -> float | None:
 
 
 def _lines(name: str, found: object) -> tuple[str, ...]:
-    if not isinstance(found, list) or len(found) > MOST_MEASUREMENTS:
-        raise _invalid(name, f"must be a list of at most {MOST_MEASUREMENTS}")
+    if not isinstance(found, list) or len(found) > MAX_MEASUREMENTS:
+        raise _invalid(name, f"must be a list of at most {MAX_MEASUREMENTS}")
     return tuple(_text(each) for each in found)
 
 
 def _document(line: bytes) -> dict[str, Any]:
-    if len(line) > LONGEST_LINE:
+    if len(line) > MAX_LINE_BYTES:
         raise InputError(
-            f"a line has at most {LONGEST_LINE} bytes (has {len(line)})",
+            f"a line has at most {MAX_LINE_BYTES} bytes (has {len(line)})",
             code="message-too-long",
-            bound=LONGEST_LINE,
+            bound=MAX_LINE_BYTES,
         )
     try:
         document = json.loads(line)
@@ -161,16 +162,6 @@ def _document(line: bytes) -> dict[str, Any]:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise _invalid("id", "must be a number of at least 0")
     return document
-
-
-def _measurement(sample: object) -> Measurement:
-    if not isinstance(sample, dict) or set(sample) != {"series", "time", "value"}:
-        raise _invalid("measurements", "each must have series, time and value")
-    series = SeriesName.parse(str(sample["series"]))
-    value = checked_value(_number("value", sample["value"]))
-    if value < 0:
-        raise _invalid("value", f"must not be negative (is {value}, of {series})")
-    return Measurement(series, checked_value(_number("time", sample["time"])), value)
 
 
 def _place(place: object) -> tuple[str, int] | None:
@@ -208,8 +199,8 @@ def _line(document: dict[str, Any]) -> bytes:
     return json.dumps(document, allow_nan=False).encode() + b"\n"
 
 
-MOST_BEFORE_GREETING: Final = 1 << 16
-"""Bytes that a login may say before the sensor process does."""
+MAX_BEFORE_GREETING: Final = 1 << 16
+"""Bytes that a login may print before the greeting."""
 
 
 class SensorDialogue:
@@ -217,10 +208,10 @@ class SensorDialogue:
 
     Examples
     --------
-    >>> talk = SensorDialogue()
-    >>> number, line = talk.ask("sense", host="ada", rounds=1)
+    >>> dialogue = SensorDialogue()
+    >>> number, line = dialogue.ask("sense", host="ada", rounds=1)
     >>> greeting = b'{"schema":"nws.stdio/1","id":0,"now":5.0,"measurements":[],"failures":[]}\n'
-    >>> [reply.id for reply in talk.feed(b"Welcome to ada!\n" + greeting)], talk.greeted
+    >>> [reply.id for reply in dialogue.feed(b"Welcome to ada!\n" + greeting)], dialogue.greeted
     ([0], True)
     """
 
@@ -244,11 +235,11 @@ class SensorDialogue:
             Permanent: the other side is no sensor process of this version.
         """
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        if len(self._buffer) > LONGEST_LINE:
+        if len(self._buffer) > MAX_LINE_BYTES:
             raise InputError(
-                f"a line has at most {LONGEST_LINE} bytes",
+                f"a line has at most {MAX_LINE_BYTES} bytes",
                 code="message-too-long",
-                bound=LONGEST_LINE,
+                bound=MAX_LINE_BYTES,
             )
         return [reply for line in lines if (reply := self._reply(line)) is not None]
 
@@ -257,7 +248,7 @@ class SensorDialogue:
             reply = decode(line)
         except ValueError:
             self._skipped += len(line) + 1
-            if self.greeted or self._skipped > MOST_BEFORE_GREETING:
+            if self.greeted or self._skipped > MAX_BEFORE_GREETING:
                 raise
             return None
         self.greeted = True

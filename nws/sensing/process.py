@@ -1,30 +1,34 @@
-"""The sensor process: one loop that measures, reports, renews its lease and takes part in cliques."""
+"""The sensor process: one thread measures, one reports to the service, one probes links in its turns."""
 
 import argparse
-import contextlib
 import gc
+import hashlib
+import ipaddress
 import logging
-import queue
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
-from nws.client import Client, ServiceError
-from nws.clique.messages import decode
+from nws.client import Client
 from nws.errors import InputError
-from nws.measurement import Measurement
-from nws.sensing.budget import Budget, DailyWindow
-from nws.sensing.clique_runtime import FETCH_EVERY, CliqueRuntime, MemberAddress
+from nws.measurement import Measurement, checked_name
+from nws.sensing.budget import Budget
 from nws.sensing.delivery import DeliveryQueue, LineWriter
+from nws.sensing.link_prober import LinkProber
+from nws.sensing.reporter import Reporter
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu import CpuSensor
 from nws.sensors.cpu_probe import probe_share
 from nws.sensors.free_space import FreeDiskSensor, FreeMemorySensor
-from nws.sensors.link_protocol import Endpoint
 from nws.sensors.prometheus import PrometheusReader
+
+MAX_PORT: Final = 65535
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,52 +38,110 @@ class SensorOptions:
     url: str | None
     token_file: Path | None
     stdout: bool
-    certificate: Path | None
+    ca: Path | None
     host: str
     site: str
     every: float
     probe_every: float
     disk: Path
     listen: tuple[str, int] | None
-    cpu_share: float
     bytes_per_day: float
-    link_share: float
-    udp: bool
-    windows: tuple[DailyWindow, ...]
     rounds: int
     prometheus: str | None
 
 
 def parse(arguments: Sequence[str]) -> SensorOptions:
     """Return the options; SystemExit(2) with a message if they are wrong."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nws sense", description="Measure this host and report to a service, until stopped."
     )
     add = parser.add_argument
-    add("--service", dest="url", help="where the service answers")
+    add("--service", dest="url", type=_option(_url), help="where the service answers")
     add("--token-file", type=Path, help="a file with the bearer token")
-    add("--stdout", action="store_true", help="print the messages, a line each, and send none")
-    add("--certificate", type=Path, help="authorities to trust besides the system's")
-    add("--host", default=socket.gethostname().partition(".")[0], help="name of this host")
-    add("--site", default="local", help="the site it is in")
-    add("--every", type=_seconds, default=10.0, help="seconds between measurements")
-    add("--probe-every", type=_seconds, default=60.0, help="seconds between CPU probes")
+    add(
+        "--stdout",
+        action="store_true",
+        help="print the messages, a line each, instead of sending them",
+    )
+    add("--ca", type=Path, help="authorities to trust besides the system's")
+    name = socket.gethostname().partition(".")[0]
+    add("--host", type=_option(_name), default=name, help="name of this host")
+    add("--site", type=_option(_name), default="local", help="the site it is in")
+    add("--every", type=_option(_seconds), default=10.0, help="seconds between measurements")
+    add("--probe-every", type=_option(_seconds), default=60.0, help="seconds between CPU probes")
     add("--disk", type=Path, default=Path("/"), help="the file system to watch")
-    add("--listen", type=_address, help="HOST:PORT for the probes of others; none: not probed")
-    add("--cpu-share", type=float, default=0.005, help="CPU seconds a second for probes")
-    add("--bytes-per-day", type=float, default=4e9, help="bytes a day for bandwidth probes")
-    add("--link-share", type=float, default=0.01, help="of a link's time, for bandwidth probes")
-    add("--udp", action="store_true", help="measure losses and latency of datagrams too")
-    add("--window", type=_window, action="append", default=[], help="HH:MM-HH:MM, may be repeated")
-    add("--rounds", type=int, default=0, help="stop after so many rounds; 0: never")
-    add("--prometheus", help="read the hosts that this server watches instead of measuring")
-    found = vars(parser.parse_args(arguments))
-    if found["stdout"] == bool(found["url"]) or (found["url"] and not found["token_file"]):
+    add(
+        "--listen",
+        type=_option(_address),
+        help="ADDRESS:PORT for the probes of others; none: no link is measured",
+    )
+    add(
+        "--bytes-per-day",
+        type=_option(_bytes_per_day),
+        default=4e9,
+        help="bytes a day for bandwidth probes",
+    )
+    add("--rounds", type=int, default=0, help="rounds after which to stop; 0: never")
+    add(
+        "--prometheus",
+        type=_option(_url),
+        help="read the hosts that this server watches instead of measuring",
+    )
+    options = SensorOptions(**vars(parser.parse_args(arguments)))
+    if options.stdout == bool(options.url) or (options.url and not options.token_file):
         parser.error("either --stdout, or --service and --token-file")
-    if found["stdout"] and found["listen"]:
-        parser.error("--stdout takes no part in cliques: --listen needs a service")
-    found["windows"] = tuple(found.pop("window"))
-    return SensorOptions(**found)
+    if options.stdout and options.listen:
+        parser.error("--listen needs --service: the service grants the turns of link probes")
+    if options.ca and options.url and urlsplit(options.url).scheme == "http":
+        parser.error(f"--ca does not apply: {options.url} is without TLS")
+    return options
+
+
+class _Parser(argparse.ArgumentParser):
+    """Ends with one line, as the other verbs do."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} [option-invalid]\n")
+
+
+def _option(convert: Callable[[str], _Value]) -> Callable[[str], _Value]:
+    """Return the type of an option; argparse prints its error messages unchanged."""
+
+    def converted(text: str) -> _Value:
+        try:
+            return convert(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return converted
+
+
+def _name(text: str) -> str:
+    return checked_name("name", text)
+
+
+def _bytes_per_day(text: str) -> float:
+    value = float(text)
+    Budget(value)
+    return value
+
+
+def _url(text: str) -> str:
+    """Return the URL of a server; ValueError if none can be there."""
+    try:
+        parts = urlsplit(text)
+        host = parts.hostname or ""
+        good = parts.scheme in {"http", "https"} and parts.port != 0 and text.isprintable()
+        good = good and bool(host.encode("idna"))  # each label of 1 to 63 bytes
+    except ValueError:
+        good = False
+    if not good:
+        raise InputError(
+            f"{text}: not the address of a service; use http://HOST:PORT",
+            code="address-invalid",
+            value=text,
+        )
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -96,151 +158,200 @@ def _seconds(text: str) -> float:
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    return host.strip("[]"), int(port)
+    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 - a port alone listens everywhere
+    if not (port.isascii() and port.isdecimal() and int(port[:6]) <= MAX_PORT):
+        raise InputError(
+            f"{text}: the port must be in 0..{MAX_PORT}",
+            code="value-range",
+            value=text,
+            bound=MAX_PORT,
+        )
+    return str(ipaddress.ip_address(host)), int(port)
 
 
-def _window(text: str) -> DailyWindow:
-    return DailyWindow.parse(text)
-
-
-@dataclass(slots=True)
-class _Task:
-    every: float
-    due: float
-    run: Callable[[], object]
-
-
-class PeriodicTasks:
-    """Tasks repeated on a regular grid; what was missed is not made up for.
+def next_round(due: float, every: float, now: float) -> float:
+    """Return the time of the next round on the grid of `due` and `every`; missed rounds are skipped.
 
     Examples
     --------
-    >>> schedule, done = PeriodicTasks(now=0.0), []
-    >>> schedule.add(10.0, lambda: done.append("measure"))
-    >>> schedule.run(now=0.0), schedule.run(now=35.0), schedule.wake_at
-    (1, 1, 40.0)
+    >>> next_round(due=0.0, every=10.0, now=35.0)
+    40.0
     """
-
-    def __init__(self, now: float) -> None:
-        self._start = now
-        self._tasks: list[_Task] = []
-
-    def add(self, every: float, run: Callable[[], object]) -> None:
-        """Run a task now and every so many seconds."""
-        self._tasks.append(_Task(every, self._start, run))
-
-    @property
-    def wake_at(self) -> float:
-        """When the next is due."""
-        return min((task.due for task in self._tasks), default=float("inf"))
-
-    def run(self, now: float) -> int:
-        """Run what is due; return how many were."""
-        count = 0
-        for task in self._tasks:
-            if task.due <= now:
-                task.run()
-                count += 1
-                task.due += task.every * (1 + (now - task.due) // task.every)
-        return count
+    return due + every * (1 + (now - due) // every)
 
 
-BEATS: Final = 3
-"""Heartbeats a lease: two may be lost."""
-LONGEST_WAIT: Final = 1.0
+def reachable_address(listening: tuple[str, int], url: str) -> str:
+    """Return the ``address:port`` at which other hosts reach an endpoint.
+
+    An endpoint that listens everywhere is registered under the address from which this host reaches the
+    service: no peer can dial a wildcard, it would reach itself.
+
+    Raises
+    ------
+    InputError
+        Permanent: the service is reached over loopback, so the address for other hosts is unknown.
+    OSError
+        Transient: the service's name is unknown, or the network is unreachable.
+    """
+    host, port = listening
+    if ipaddress.ip_address(host).is_unspecified:
+        host = _source_address(urlsplit(url), host)
+        if ipaddress.ip_address(host).is_loopback:
+            raise InputError(
+                f"--listen {listening[0]}: the service is on this machine, so the address for other hosts is "
+                "unknown; use --listen ADDRESS:PORT with the address of this host",
+                code="listen-address-unknown",
+                option="--listen",
+                value=listening[0],
+            )
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _source_address(service: Any, listening: str) -> str:
+    """Return the address from which the kernel sends to a service; a datagram socket sends nothing here."""
+    family = socket.AF_INET6 if ":" in listening else socket.AF_INET
+    port = service.port or 80
+    found = socket.getaddrinfo(service.hostname, port, family, socket.SOCK_DGRAM)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(found[0][4])
+        return str(probe.getsockname()[0])
+
+
+def loopback_domain() -> str:
+    """Return the identity of this machine's loopback network: processes reach each other there if it is equal."""
+    boot, network = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
+    known = boot.exists() and network.is_symlink()
+    text = f"{boot.read_text()} {network.readlink()}" if known else socket.gethostname()
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+RENEWALS_PER_LEASE: Final = 3
+"""Two renewals of a registration may be lost."""
+MAX_LEASE_SECONDS: Final = 3600.0
+"""The longest lease that a service grants."""
 PROBE_SECONDS: Final = 0.1
 PROBES: Final = 3
-"""CPU probes at the start and where the load changes; one that agrees with the run queue is enough."""
+"""CPU probes at the start and after a change of load. A probe that agrees with the run queue ends them."""
 
 _log = logging.getLogger("nws.sense")
 
 
 class SensorProcess:
-    """One host's sensors and its part in the cliques.
+    """One host's sensors, and its link probes.
 
     Parameters
     ----------
     options
         Its command line, parsed.
-    client
-        The service, or a line writer in its place.
-    clock
-        Seconds that only go forward.
+    report
+        Makes a client of the service, one for each thread; or writes lines in place of a service.
     """
 
-    def __init__(
-        self,
-        options: SensorOptions,
-        client: Client | LineWriter,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.deliveries = DeliveryQueue(client)
+    def __init__(self, options: SensorOptions, report: LineWriter | Callable[[], Client]) -> None:
         self.rounds = 0
         self._options = options
-        self._client = client if isinstance(client, Client) else None
-        self._clock = clock
-        self._budget = Budget(
-            options.cpu_share, options.bytes_per_day, options.windows, options.link_share
-        )
+        self._budget = Budget(options.bytes_per_day)
         self._sensors = [] if options.prometheus else self._own_sensors()
         self._reader = PrometheusReader(options.prometheus) if options.prometheus else None
-        self._inbox: queue.Queue[Callable[[], object]] = queue.Queue(1000)
-        self._runtimes: dict[str, CliqueRuntime] = {}
-        self._endpoint: Endpoint | None = None
-        self._secret = ""
-        self._said: dict[str, str] = {}
-        self._lease = max(30.0, BEATS * options.every)
-        self._schedule = PeriodicTasks(clock())
-        self._schedule.add(options.every, self._measure)
-        if self._client is not None:
-            service = self._client
-            self._schedule.add(self._lease / BEATS, lambda: self._beat(service))
-        if options.listen is not None and self._client is not None:
-            listen, service = options.listen, self._client
-            self._schedule.add(FETCH_EVERY, lambda: self._fetch_cliques(service, listen))
-        gc.freeze()  # what is here stays: the collector need not look at it again
+        self._states: dict[str, str] = {}
+        self._stopping = threading.Event()
+        self._lease = min(MAX_LEASE_SECONDS, max(30.0, RENEWALS_PER_LEASE * options.every))
+        self._reporter: Reporter | None = None
+        self._prober: LinkProber | None = None
+        if isinstance(report, LineWriter):
+            self.deliveries = DeliveryQueue(report)
+        else:
+            self._connect(report)
+        gc.freeze()  # these objects stay: the collector need not look at them again
 
     def run(self) -> None:
-        """Go on until interrupted, or for as many rounds as were asked for."""
+        """Measure until interrupted, or for as many rounds as were asked for."""
         try:
+            if self._reporter is not None:
+                self._reporter.start()
+            if self._prober is not None:
+                threading.Thread(target=self._probe_links, name="nws links", daemon=True).start()
+            due = time.monotonic()
             while not self._options.rounds or self.rounds < self._options.rounds:
-                self.step()
+                time.sleep(max(0.0, due - time.monotonic()))
+                due = next_round(due, self._options.every, time.monotonic())
+                self._measure()
         finally:
             self.close()
 
-    def step(self) -> None:
-        """Do what is due, then wait for what comes, at most for a second."""
-        now = self._clock()
-        self._schedule.run(now)
-        for runtime in self._runtimes.values():
-            runtime.tick(now)
-        wakes = [self._schedule.wake_at, *(runtime.wake_at for runtime in self._runtimes.values())]
-        wait = min(max(0.0, min(wakes) - self._clock()), LONGEST_WAIT)
-        with contextlib.suppress(queue.Empty):
-            self._inbox.get(timeout=wait)()
-            while True:
-                self._inbox.get_nowait()()
-
     def close(self) -> None:
-        """End the lease, the endpoint and the runtimes."""
-        for runtime in self._runtimes.values():
-            runtime.close()
-        if self._endpoint is not None:
-            self._endpoint.close()
-        with contextlib.suppress(ServiceError):
-            self.deliveries.deliver()
-            if self._client is not None:
-                self._client.leave(self._options.host)
+        """Deliver the rest, and end the registration and the endpoint."""
+        self._stopping.set()
+        if self._prober is not None:
+            self._prober.close()
+        if self._reporter is not None:
+            self._reporter.stop()
+
+    def _connect(self, connect: Callable[[], Client]) -> None:
+        options = self._options
+        service = connect()
+        self.deliveries = DeliveryQueue(service)
+        self._reporter = Reporter(
+            service,
+            self.deliveries,
+            options.host,
+            self._registration,
+            self._lease / RENEWALS_PER_LEASE,
+            self._log_state,
+        )
+        if options.listen is not None:
+            self._prober = LinkProber(
+                options.host,
+                connect(),
+                options.listen,
+                self._budget,
+                self._take_links,
+                self._log_state,
+            )
+
+    def _registration(self) -> dict[str, Any]:
+        options = self._options
+        endpoint = self._prober.endpoint if self._prober is not None else None
+        address = machine = ""
+        if endpoint is not None and options.url is not None:
+            address = reachable_address(endpoint.address, options.url)
+            if ipaddress.ip_address(endpoint.address[0]).is_loopback:
+                machine = loopback_domain()
+        return {
+            "host": options.host,
+            "site": options.site,
+            "address": address,
+            "machine": machine,
+            "resources": [name.resource for sensor in self._sensors for name in sensor.series],
+            "seconds": self._lease,
+        }
+
+    def _probe_links(self) -> None:
+        prober, registered = self._prober, False
+        while prober is not None and not self._stopping.is_set():
+            wait = prober.step()
+            if prober.endpoint is not None and not registered and self._reporter is not None:
+                registered = True
+                self._reporter.wake(renew=True)  # with the address of the endpoint
+            self._stopping.wait(wait)
+
+    def _take_links(self, measurements: list[Measurement]) -> None:
+        self.deliveries.take(measurements)
+        if self._reporter is not None:
+            self._reporter.wake()
 
     def _measure(self) -> None:
         self.rounds += 1
         for sensor in self._sensors:
             self._take(str(sensor.series[0]), sensor.measure)
-            if isinstance(sensor, CpuSensor) and (sensor.remarks or "run queue" in self._said):
-                self._say("run queue", "; ".join(sensor.remarks) or "is seen whole")
+            if isinstance(sensor, CpuSensor) and (sensor.remarks or "run queue" in self._states):
+                self._log_state("run queue", "; ".join(sensor.remarks) or "is seen whole")
         if self._reader is not None:
             self._take("Prometheus", self._reader.read)
-        self._deliver()
+        if self._reporter is not None:
+            self._reporter.wake()
+        else:
+            self.deliveries.deliver()
 
     def _own_sensors(self) -> list[Sensor]:
         options = self._options
@@ -259,82 +370,12 @@ class SensorProcess:
     def _take(self, what: str, measure: Callable[[], Iterable[Measurement]]) -> None:
         try:
             self.deliveries.take(measure())
-            self._say(what, "is measured")
+            self._log_state(what, "is measured")
         except SensorError as error:
-            self._say(what, str(error))
-
-    def _deliver(self) -> None:
-        try:
-            self.deliveries.deliver()
-            self._say("service", "answers")
-        except ServiceError as error:
-            self._say("service", str(error))
-
-    def _beat(self, client: Client) -> None:
-        """Register, or renew the lease."""
-        options = self._options
-        address = ""
-        if options.listen is not None and self._endpoint is not None:
-            host, port = self._endpoint.address
-            address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        names = [name.resource for sensor in self._sensors for name in sensor.series]
-        with contextlib.suppress(ServiceError):  # what goes wrong is said when delivering
-            client.register(
-                options.host,
-                host=options.host,
-                site=options.site,
-                address=address,
-                resources=names,
-                seconds=self._lease,
-            )
-
-    def _fetch_cliques(self, client: Client, listen: tuple[str, int]) -> None:
-        """Ask the service who is in the cliques now; without an answer the lists run out."""
-        with contextlib.suppress(ServiceError, OSError):
-            names = client.cliques()
-            if self._endpoint is None:
-                self._open_endpoint(client, listen)
-            for name in names:
-                self._join(client, name)
-
-    def _open_endpoint(self, client: Client, listen: tuple[str, int]) -> None:
-        """Listen for the probes of others, now that we know what they must prove."""
-        self._secret = client.probing_secret()
-        self._endpoint = Endpoint(self._secret, listen, on_message=self._message_came)
-        self._beat(client)
-
-    def _join(self, client: Client, name: str) -> None:
-        found = client.clique(name)
-        members = tuple(_member(entry) for entry in found["members"])
-        if self._options.host not in {member.name for member in members}:
-            return
-        if name not in self._runtimes:
-            self._runtimes[name] = CliqueRuntime(
-                name,
-                self._options.host,
-                found["period"],
-                self._secret,
-                self._budget,
-                self._inbox.put,
-                self._took,
-                udp=self._options.udp,
-            )
-        self._runtimes[name].confirm(members, self._clock())
-
-    def _took(self, measurements: list[Measurement]) -> None:
-        self.deliveries.take(measurements)
-        self._deliver()
-
-    def _message_came(self, data: bytes) -> None:
-        """Pass a message on to the main thread; what is no message is nothing."""
-        with contextlib.suppress(ValueError, queue.Full):
-            clique, message = decode(data)
-            runtime = self._runtimes.get(clique)
-            if runtime is not None:
-                self._inbox.put_nowait(lambda: runtime.receive(message, self._clock()))
+            self._log_state(what, str(error))
 
     def _spin(self, cpus: frozenset[int]) -> float:
-        now = self._clock()
+        now = time.monotonic()
         if not self._budget.may_spin(now):
             raise SensorError(
                 "the budget of CPU probes is spent", transient=True, code="probe-budget-spent"
@@ -343,13 +384,8 @@ class SensorProcess:
         self._budget.spun(PROBE_SECONDS * share, now)
         return share
 
-    def _say(self, what: str, state: str) -> None:
-        """Log a state when it changes, not every time."""
-        if self._said.get(what) != state:
-            self._said[what] = state
+    def _log_state(self, what: str, state: str) -> None:
+        """Log a state when it changes."""
+        if self._states.get(what) != state:
+            self._states[what] = state
             _log.info("%s: %s", what, state)
-
-
-def _member(entry: dict[str, str]) -> MemberAddress:
-    host, _, port = entry["address"].rpartition(":")
-    return MemberAddress(entry["name"], (host.strip("[]"), int(port)))

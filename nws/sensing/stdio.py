@@ -1,9 +1,9 @@
 """``python -m nws.sensing.stdio``: a sensor process that is asked over standard streams (`nws.sensing.dialogue`).
 
-It ends with its standard input, or where it is told to leave. It listens for the probes of others only
-when asked to, with a secret, and probes only the hosts that it is asked to probe: the asker sees to it
-that no two probes share a link. Standard library only, so that a host needs nothing but this package's
-files.
+It ends with its standard input, or at the question ``leave``. It listens for the probes of others only
+after the question ``listen``, with a secret, and probes only the hosts of ``probe`` questions: the asker
+schedules the probes so that no two share a link. Standard library only, so that a host needs only this
+package's files.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO, Final
 
 from nws.measurement import Measurement
-from nws.sensing.dialogue import LONGEST_LINE, answer, bias_of, question
+from nws.sensing.dialogue import MAX_LINE_BYTES, answer, bias_of, question
 from nws.sensor import Sensor, SensorError
 from nws.sensors.cpu import CpuSensor, ProbeCorrection
 from nws.sensors.free_space import FreeMemorySensor
@@ -22,9 +22,9 @@ from nws.sensors.links import BandwidthSensor, ConnectTimeSensor, LatencySensor
 
 READINGS: Final = 5
 SPACING: Final = 0.01
-MOST_ROUNDS: Final = 100
-MOST_SECONDS: Final = 30.0
-MOST_BYTES: Final = 1 << 26
+MAX_ROUNDS: Final = 100
+MAX_SECONDS: Final = 30.0
+MAX_BYTES: Final = 1 << 26
 PROBES: Final = 3
 """Probes of a host without a known bias. A probe that agrees with the run queue ends them."""
 
@@ -49,19 +49,19 @@ class StdioSensor:
         self._endpoint: Endpoint | None = None
 
     def run(self) -> None:
-        """Answer until there are no more questions, one says to leave, or one is too long."""
-        self._say(answer(0, self._clock()))
+        """Answer until the questions end, a question is `leave`, or one is too long."""
+        self._send(answer(0, self._clock()))
         verbs = {"sense": self._sense, "listen": self._listen, "probe": self._probe}
         try:
-            while (line := self._source.readline(LONGEST_LINE)).endswith(b"\n"):
+            while (line := self._source.readline(MAX_LINE_BYTES)).endswith(b"\n"):
                 number = 0
                 try:
                     asked = question(line)
                     number = asked["id"]
                     if asked["do"] == "leave":
-                        self._say(answer(number, self._clock()))
+                        self._send(answer(number, self._clock()))
                         return
-                    self._say(verbs[asked["do"]](number, asked))
+                    self._send(verbs[asked["do"]](number, asked))
                 except (
                     KeyError,
                     TypeError,
@@ -71,18 +71,18 @@ class StdioSensor:
                     SensorError,
                 ) as error:
                     reason = f"{type(error).__name__}: {error}"
-                    self._say(answer(number, self._clock(), failures=[reason]))
+                    self._send(answer(number, self._clock(), failures=[reason]))
         finally:
             if self._endpoint is not None:
                 self._endpoint.close()
 
-    def _say(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         self._sink.write(line)
         self._sink.flush()
 
     def _sense(self, number: int, asked: dict[str, Any]) -> bytes:
-        """Measure this host so many times; probe first where the asker knows of no probe."""
-        host, rounds = str(asked["host"]), min(int(asked["rounds"]), MOST_ROUNDS)
+        """Measure this host; probe its CPUs first if the question has no bias."""
+        host, rounds = str(asked["host"]), min(int(asked["rounds"]), MAX_ROUNDS)
         bias = bias_of(asked)
         known = None if bias is None else ProbeCorrection(bias, self._clock())
         cpu = CpuSensor(
@@ -97,7 +97,7 @@ class StdioSensor:
         return self._measured(number, sensors * rounds)
 
     def _listen(self, number: int, asked: dict[str, Any]) -> bytes:
-        """Let others probe this host who know the secret."""
+        """Open the endpoint for the probes of others."""
         if self._endpoint is not None:
             self._endpoint.close()
         self._endpoint = Endpoint(str(asked["secret"]), (str(asked["address"]), 0))
@@ -107,33 +107,35 @@ class StdioSensor:
         """Measure the link to a peer: connect time, latency and, where asked, bandwidth."""
         host, peer, secret = str(asked["host"]), str(asked["peer"]), str(asked["secret"])
         place = (str(asked["address"][0]), int(asked["address"][1]))
-        seconds = min(float(asked["seconds"]), MOST_SECONDS)
+        seconds = min(float(asked["seconds"]), MAX_SECONDS)
         sensors: list[Sensor] = [
             ConnectTimeSensor(host, peer, place, deadline=seconds),
             LatencySensor(host, peer, place, secret, deadline=seconds),
         ]
         if asked["wide"]:
-            most = min(int(asked.get("most_bytes", MOST_BYTES)), MOST_BYTES)
+            most = min(int(asked.get("most_bytes", MAX_BYTES)), MAX_BYTES)
             sensors.append(
                 BandwidthSensor(host, peer, place, secret, deadline=seconds, most_bytes=most)
             )
         return self._measured(number, sensors)
 
     def _measured(self, number: int, sensors: Iterable[Sensor]) -> bytes:
-        found: list[Measurement] = []
+        measurements: list[Measurement] = []
         failures: list[str] = []
         remarks: dict[str, None] = {}
         bias: float | None = None
         for sensor in sensors:
             try:
-                found += sensor.measure()
+                measurements += sensor.measure()
             except SensorError as error:
                 failures.append(f"{sensor.series[0]}: {error}")
             else:
                 if isinstance(sensor, CpuSensor):
                     remarks.update(dict.fromkeys(sensor.remarks))
                     bias = sensor.correction.bias if sensor.correction else bias
-        return answer(number, self._clock(), found, failures, remarks=list(remarks), bias=bias)
+        return answer(
+            number, self._clock(), measurements, failures, remarks=list(remarks), bias=bias
+        )
 
 
 def main() -> int:

@@ -21,41 +21,42 @@ from nws.measurement import (
     SeriesName,
 )
 from nws.sensor import Sensor, SensorError
+from nws.sensors.cgroups import allowed_cpus
 from nws.sensors.cpu_probe import probe_share
 from nws.sensors.cpu_share import competitors_for, current_share
 from nws.sensors.fair_share import Runnable, SchedulingGroup, fair_shares, loads_of
-from nws.sensors.linux import CpuTimes, allowed_cpus, online_cpus, parse_cpu_times
-from nws.sensors.run_queue import NEW_SESSION, RunQueueLook, RunQueueReader, averaged
+from nws.sensors.linux import CpuTimes, online_cpus, parse_cpu_times
+from nws.sensors.run_queue import NEW_SESSION, RunQueueReader, RunQueueSample, averaged
 
 ROOT = Path("/")
-LEAST_SHARE = 0.001
-"""No correction goes below this: a process that gets nothing at all has no execution time."""
+MIN_SHARE = 0.001
+"""Lower bound of a corrected share: a process with a share of 0 has no execution time."""
 PROBE_ERROR = 0.025
-"""A probe of a tenth of a second is no more exact: a few of the scheduler's slices."""
-LEAST_TICKS = 50
-"""CPU time of fewer clock ticks does not tell what was stolen: one tick of 50 is 2 % already."""
-MOST_THREADS = 2000
+"""Error of a probe of .1 s, which covers a few of the scheduler's slices."""
+MIN_TICKS = 50
+"""Clock ticks of CPU time needed to measure stolen time: one tick of 50 is 2 % already."""
+MAX_THREADS = 2000
 """Threads that a measurement divides the CPUs among: the heaviest of them."""
 OTHER_LOAD = 0.2
-"""A probe holds until the run queue's share differs by this part from the share at the time of the probe."""
+"""A probe is valid until the run queue's share differs by this fraction from the share when it was made."""
 BETWEEN_LOADS = 5.0
-"""Seconds between two probes at least where the load changes: a load that flaps is not probed at each change."""
+"""Minimum interval of probes when the load changes, so that an oscillating load is not probed at each change."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeCorrection:
-    """What probes found that the run queue does not tell of.
+    """The difference between the probes and the run queue.
 
     Attributes
     ----------
     bias
         The smoothed difference of the probes and the run queue, added to the share of a CPU.
     time
-        When the last probe was, seconds since the epoch.
+        Time of the last probe, in seconds since the epoch.
     share
-        The run queue's share at the time of the last probe; None: not known, so the bias holds under any load.
+        The run queue's share at the time of the last probe; None: unknown, so the bias holds under any load.
     """
 
     bias: float
@@ -64,56 +65,54 @@ class ProbeCorrection:
 
 
 class CpuSensor(Sensor):
-    """Measures what a process gets of some CPUs, and what several get: the series of `RESOURCES`.
+    """Measures the share that one process gets of some CPUs, and that several get: the series of `RESOURCES`.
 
-    A new process gets what the kernel's fair scheduler will give it among the threads that want to run,
-    each with the weight of its groups (`nws.sensors.fair_share`). Who they are is read several times, for
-    it changes within milliseconds, and averaged. What the groups cannot tell (two threads on one core,
-    processes that are hidden from this one) a probe does: now and then it spins for a moment and gets the
-    true share, and the difference, smoothed, is added from then on. It holds for one load: when
-    competitors come or leave, it is forgotten, and the sensor probes at once. Time that the hypervisor steals is
-    taken off. The probe is started as launchers start the processes of a program, in a session of its own
-    and in the control group that this process is in. The idle fraction is no estimate of any of this: a new
-    process gets half of a CPU that another keeps 100 % busy.
+    The share of a new process follows from the kernel's fair scheduler: it divides the CPUs among the threads
+    that want to run, by the weights of their groups (`nws.sensors.fair_share`). The run queue changes within
+    milliseconds, so it is read several times and averaged. The groups do not show everything, for example two
+    threads on one core, or hidden processes. So a probe spins for a moment from time to time and measures the
+    true share; the smoothed difference is added to later measurements. The difference is valid for one load: when
+    competitors come or leave, the sensor drops it and probes at once. Time that the hypervisor steals is
+    subtracted. A launcher would start a process in a session of its own and in the control group of this
+    process; so is the probe. The idle fraction is not used: on a CPU that is 100 % busy a new process gets half.
 
-    Sources: Wolski, Spring, Hayes 1999, "Predicting the CPU availability of time-shared Unix
-    systems on the computational grid", whose hybrid sensor takes a 1.5 s probe a minute; ours
-    takes 0.1 s.
+    Source: Wolski, Spring, Hayes 1999, "Predicting the CPU availability of time-shared Unix
+    systems on the computational grid". Its hybrid sensor makes a probe of 1.5 s a minute; this one of .1 s.
 
     Parameters
     ----------
     host
-        The name of the host these CPUs stand for.
+        The name of the host.
     cpus
         The CPUs; None for all that this process may use.
     probe
-        Given the CPUs, returns the share of one of them that it got; None never to probe.
+        Called with the CPUs, returns the measured share of one CPU; None: no probes.
     probe_every
         Seconds from one probe to the next. The first measurement probes.
     probes
-        How many probes make the first correction, and the first of another load, by their median; a probe that
-        agrees with the run queue is enough.
+        Number of probes of the first correction, and of the first after a change of load; their median counts. A
+        probe that agrees with the run queue ends them.
     gain
         The weight of the newest probe in the smoothed correction, in (0, 1].
     readings, spacing
-        How many looks at the run queues make a measurement, and the seconds between them.
+        Number of samples of the run queue in a measurement, and the seconds between them.
     look
-        Returns who wants to run now; None: the machine's own.
-    beside
-        A sensor of other CPUs of this machine that measures right before this one: its looks are taken.
+        Returns a sample of the run queue; None: of this machine.
+    shares_samples_of
+        A sensor of other CPUs of this machine that measures right before this one: its samples are used.
     correction
-        Of a sensor of the same CPUs before this one: its probe counts as this one's first.
+        Of an earlier sensor of the same CPUs: its probe counts as the first of this sensor.
     clock, sleep
-        Seconds since the epoch, and how to let some pass.
+        Return the seconds since the epoch; wait some seconds.
     root
         The root of the tree in which /proc and /sys are read.
 
     Raises
     ------
     SensorError
-        Permanent: `cpus` holds one that is off or that the cpuset does not allow.
+        Permanent: a CPU is off, or the cpuset does not allow it.
     ValueError
-        No CPUs, no readings, or a gain out of range.
+        `cpus` is empty.
     """
 
     def __init__(
@@ -127,19 +126,13 @@ class CpuSensor(Sensor):
         gain: float = 0.3,
         readings: int = 8,
         spacing: float = 0.02,
-        look: Callable[[], RunQueueLook] | None = None,
-        beside: "CpuSensor | None" = None,
+        look: Callable[[], RunQueueSample] | None = None,
+        shares_samples_of: "CpuSensor | None" = None,
         correction: ProbeCorrection | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         root: Path = ROOT,
     ) -> None:
-        if readings < 1 or not 0 < gain <= 1:
-            raise InputError(
-                f"readings must be at least 1 (is {readings}), gain in (0, 1] (is {gain})",
-                code="value-range",
-                field="readings" if readings < 1 else "gain",
-            )
         self.cpus = _usable(cpus, root)
         self._series = tuple(SeriesName(resource, host) for resource in RESOURCES)
         self._probe = probe
@@ -150,8 +143,8 @@ class CpuSensor(Sensor):
         self._spacing = spacing
         self._reader = RunQueueReader(root)
         self._look = look or self._reader.look
-        self._beside = beside
-        self._looks: Sequence[RunQueueLook] = ()
+        self._shares_samples_of = shares_samples_of
+        self._samples: Sequence[RunQueueSample] = ()
         self._clock = clock
         self._sleep = sleep
         self._root = root
@@ -180,20 +173,20 @@ class CpuSensor(Sensor):
         return ProbeCorrection(self._bias, self._probed, self._probed_share)
 
     def measure(self) -> tuple[Measurement, ...]:
-        """Look at who wants to run, probe if it is time, and correct.
+        """Sample the run queue, probe if a probe is due, and correct the shares.
 
-        `remarks` then says what could not be read, a line each.
+        After it `remarks` lists the unreadable parts, a line each.
 
         Raises
         ------
         SensorError
-            Permanent: there is no /proc as Linux has it. A probe that fails is logged and the
+            Permanent: /proc is missing or not as on Linux. A failed probe is logged and the
             correction stays as it was.
         """
-        self._looks = ()
+        self._samples = ()
         try:
             online = online_cpus(self._root) | self.cpus
-            self._looks = looks = self._look_around()
+            self._samples = looks = self._sample()
             ours = self._reader.own_class()
             left = 1 - self._stolen()
         except (OSError, ValueError, LookupError) as error:
@@ -204,18 +197,18 @@ class CpuSensor(Sensor):
                 reason=str(error),
             ) from error
         self.remarks = tuple(self._remarks(looks))
-        threads = averaged(looks, online, MOST_THREADS)
+        threads = averaged(looks, online, MAX_THREADS)
         division = CpuDivision.of(threads, ours, self.cpus, online)
         limit = min(1.0, division.quota)
-        queued = min(limit, max(left * division.share, LEAST_SHARE))
+        queued = min(limit, max(left * division.share, MIN_SHARE))
         at_once = _share_at_once(threads, replace(ours, allowed=self.cpus), online)
         self._correct(queued, min(limit, left * at_once))
-        available = min(max(queued + self.bias, LEAST_SHARE), limit)
+        available = min(max(queued + self.bias, MIN_SHARE), limit)
         others = self._corrected(division.competitors, queued, available)
         current = min(limit, max(available, current_share(others, len(self.cpus))))
         values = (
             *(available, current, others),
-            *(division.crowding, division.spare, division.quota, division.period),
+            *(division.contention_slope, division.spare, division.quota, division.period),
         )
         now = self._clock()
         return tuple(
@@ -223,48 +216,48 @@ class CpuSensor(Sensor):
             for series, value in zip(self._series, values, strict=True)
         )
 
-    def _look_around(self) -> Sequence[RunQueueLook]:
-        if self._beside is not None:
-            if not self._beside._looks:
-                raise LookupError("the sensor beside this one could not")
-            return self._beside._looks
+    def _sample(self) -> Sequence[RunQueueSample]:
+        if self._shares_samples_of is not None:
+            if not self._shares_samples_of._samples:
+                raise LookupError("the sensor that shares its samples failed")
+            return self._shares_samples_of._samples
         looks = [self._look()]
         for _ in range(self._readings - 1):
             self._sleep(self._spacing)
             looks.append(self._look())
         return looks
 
-    def _remarks(self, looks: Sequence[RunQueueLook]) -> Iterator[str]:
-        """Yield what the model could not know and is left to the probe."""
-        by = "only the probe tells" if self._probe else "and there is no probe"
+    def _remarks(self, looks: Sequence[RunQueueSample]) -> Iterator[str]:
+        """Yield the unreadable parts of the run queue, which only the probe measures."""
+        by = "only the probe counts them" if self._probe else "nothing counts them"
         unseen = min(look.unseen for look in looks)
         if unseen:
             why = self._reader.hides_processes() or "hidden from this one, or too many to look at"
-            yield f"{unseen} of the processes that want to run are not seen ({why}): {by} what they take"
+            yield f"{unseen} of the processes that want to run are not seen ({why}): {by}"
         unread = min(look.unread for look in looks)
         if unread:
-            yield f"the scheduling groups of {unread} processes cannot be read: {by} what they take"
+            yield f"the scheduling groups of {unread} processes cannot be read: {by}"
 
     def _stolen(self) -> float:
-        """Return the share of the CPUs' time since an earlier measurement that others' guests had.
+        """Return the share of the CPUs' time that other guests had since an earlier measurement.
 
-        That is the last measurement `LEAST_TICKS` ago or more: until then the share of before stands.
+        That measurement is at least `MIN_TICKS` old; until then the previous share is returned.
         """
         try:
             text = (self._root / "proc/stat").read_text()
         except OSError:
             return 0.0
         times, before = parse_cpu_times(text, self.cpus), self._times
-        if before is None or not 0 <= times.total - before.total < LEAST_TICKS:
+        if before is None or not 0 <= times.total - before.total < MIN_TICKS:
             self._last_stolen = 0.0 if before is None else times.stolen_since(before)
             self._times = times
         return self._last_stolen
 
     def _correct(self, queued: float, at_once: float) -> None:
-        """Probe if it is time, and let what the model does not explain into the bias.
+        """Probe if a probe is due, and add the difference that the model does not explain to the bias.
 
-        A probe is over before the kernel has moved others away from it: it gets something between
-        `at_once`, beside those that are there or may come, and `queued`, when they have moved.
+        A probe ends before the kernel has moved other threads away from it. So the model explains each share
+        between `at_once`, before they move, and `queued`, after they have moved.
         """
         if self._probe is None:
             return
@@ -294,7 +287,7 @@ class CpuSensor(Sensor):
             self._probed_share = queued
 
     def _corrected(self, counted: float, queued: float, available: float) -> float:
-        """Return the competitors counted, moved by what the correction of the share means."""
+        """Return the counted competitors, corrected as the share was."""
         cpus = len(self.cpus)
         moved = competitors_for(available, cpus) - competitors_for(queued, cpus)
         return max(0.0, counted + moved)
@@ -308,34 +301,35 @@ NO_GROWTH = 1e-6
 # The number of idle CPUs is the wrong place: the weight of one group is shared from the second
 # rank on, however many CPUs are idle. Two such places improved the forecast by 0.1 % at most.
 PARTLY = 2 / 3
-"""The part of the CPUs elsewhere at which the division is looked at once more, to find where it turns."""
+"""Fraction of the other CPUs at which the division is computed once more, to find its kink."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuDivision:
-    """How some CPUs would be divided among the threads that want them and new processes of ours.
+    """The division of some CPUs among the threads that want them and new processes of ours.
 
     Attributes
     ----------
     share
-        What one new process gets of a CPU.
+        Share of a CPU that one new process gets.
     competitors
-        How many processes like it the others are worth to a set of ours, one a CPU (`nws.available_share`).
-    crowding
-        By how much that grows with each further process of ours elsewhere on the machine, beyond `spare`:
-        because they share one group's weight, or because competitors are moved away from them.
+        Number of equal processes that take as much as the others do, if one of ours runs on each CPU
+        (`nws.available_share`).
+    contention_slope
+        Growth of `competitors` with each further process of ours on other CPUs of the machine, beyond `spare`:
+        they share the weight of one group, or competitors are moved away from them.
     spare
-        How many CPUs elsewhere processes of ours may take before that grows: competitors that may move
-        come here only when no other CPU is idle. 0 where there are no CPUs elsewhere.
+        Number of other CPUs that processes of ours may take before that growth: competitors that may move
+        come here only when no other CPU is idle. 0 without other CPUs.
     quota
-        How many CPUs' worth of time all of ours may use together.
+        CPU seconds per second that all of ours may use together.
     period
-        Seconds in which the tightest quota is given out anew; 0 where there is none.
+        Seconds in which the tightest quota is given out anew; 0 without a quota.
     """
 
     share: float
     competitors: float
-    crowding: float
+    contention_slope: float
     spare: float
     quota: float
     period: float
@@ -348,12 +342,12 @@ class CpuDivision:
         cpus: frozenset[int],
         online: frozenset[int],
     ) -> "CpuDivision":
-        """Return how `cpus` are divided when processes like `ours` are started on them.
+        """Return the division of `cpus` when processes like `ours` are started on them.
 
         Parameters
         ----------
         threads
-            Who else wants to run.
+            The other threads that want to run.
         online
             The CPUs of the machine.
         """
@@ -363,12 +357,12 @@ class CpuDivision:
         ours = _without_quotas(ours, above)
 
         def division(places: Collection[frozenset[int]], busy: float = 0.0) -> list[float]:
-            beside = elsewhere if busy else []
+            others_of_ours = elsewhere if busy else []
             new = [
                 replace(
                     _of_its_own(ours, k), allowed=where, active=busy if k >= len(places) else 1.0
                 )
-                for k, where in enumerate([*places, *beside])
+                for k, where in enumerate([*places, *others_of_ours])
             ]
             return fair_shares([*others, *new], online)[len(others) :][: len(places)]
 
@@ -378,21 +372,23 @@ class CpuDivision:
         elsewhere = apart or here
         share = division([cpus])[0]
         alone = share if count == 1 else sum(division(here)) / count
-        # The inverse of available_share(competitors, count, count), and with so many more beside them.
+        # The inverse of available_share(competitors, count, count); below, with `busy` more elsewhere.
         competitors = count / alone - count
 
         def growth(busy: float) -> float:
             crowd = sum(division(here, busy)) / count
             return count / crowd - count - (0 if apart else count) - competitors
 
-        crowding, spare = _turning(growth, len(elsewhere), bool(apart))
-        return cls(share, competitors, crowding, spare, quota, period)
+        slope, spare = _slope_and_kink(growth, len(elsewhere), bool(apart))
+        return cls(share, competitors, slope, spare, quota, period)
 
 
-def _turning(growth: Callable[[float], float], places: int, may_turn: bool) -> tuple[float, float]:
-    """Return the slope of the growth with the number of busy places, and up to how many there is none.
+def _slope_and_kink(
+    growth: Callable[[float], float], places: int, may_turn: bool
+) -> tuple[float, float]:
+    """Return the slope of the growth with the number of busy places, and the number below which it is 0.
 
-    That is the line through the growth with all busy that turns where the one with `PARTLY` busy asks for.
+    The line meets the growth with all places busy, and with the fraction `PARTLY` of them.
     """
     most = max(0.0, growth(1.0))
     if not may_turn:
@@ -405,10 +401,10 @@ def _turning(growth: Callable[[float], float], places: int, may_turn: bool) -> t
 
 
 def _share_at_once(threads: Sequence[Runnable], ours: Runnable, online: frozenset[int]) -> float:
-    """Return what a new process gets before the kernel has moved anybody away from it.
+    """Return the share of a new process before the kernel has moved other threads away from it.
 
-    That is beside those that are there now, and the heaviest of those that may come: the kernel sees
-    that the new process is there only when that one has come.
+    It shares the CPU with the threads there now, and with the heaviest thread that may come: the kernel
+    notices the new process only when that thread has come.
     """
     unmoved = [thread.where_it_was() for thread in threads]
     loads = loads_of(threads)
@@ -423,7 +419,7 @@ def _share_at_once(threads: Sequence[Runnable], ours: Runnable, online: frozense
 
 
 def _is_other_load(before: float, now: float) -> bool:
-    """Whether the run queue's share changed so much that competitors have come or left.
+    """Return whether the run queue's share changed by more than `OTHER_LOAD`: competitors came or left.
 
     Examples
     --------
@@ -434,7 +430,7 @@ def _is_other_load(before: float, now: float) -> bool:
 
 
 def _of_its_own(ours: Runnable, number: int) -> Runnable:
-    """Return one of several processes of ours: where each has a session of its own, in another group."""
+    """Return one of several processes of ours; if each has a session of its own, in another group."""
     if len(ours.groups) == 1 and ours.groups[0].name == NEW_SESSION:
         return replace(ours, groups=(SchedulingGroup(f"{NEW_SESSION} {number}"),))
     return ours
@@ -452,7 +448,7 @@ def _without_quotas(thread: Runnable, names: Collection[str]) -> Runnable:
 def _quota_left(
     threads: Collection[Runnable], ours: Runnable, online: frozenset[int]
 ) -> tuple[float, float]:
-    """Return what the quotas above us leave to all of ours, when each CPU has one of them, and the period."""
+    """Return the CPU time that the quotas above us leave to ours, one on each CPU, and the quota's period."""
     left, period = float(len(online)), 0.0
     limits = [group for group in ours.groups if group.quota is not None]
     if not limits:
@@ -467,7 +463,7 @@ def _quota_left(
             for thread, share in zip(others, shares, strict=False)
             if any(group.name == limit.name for group in thread.groups)
         )
-        given = max(LEAST_SHARE, (limit.quota or 0.0) - used)
+        given = max(MIN_SHARE, (limit.quota or 0.0) - used)
         if given < left:
             left, period = given, limit.period
     return left, period

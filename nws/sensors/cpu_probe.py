@@ -1,4 +1,4 @@
-"""Runs the spinning program and brings back what it got."""
+"""The CPU probe: a child process that spins, and measures its share of a CPU."""
 
 import subprocess
 import sys
@@ -20,18 +20,18 @@ def spin_command(cpus: Collection[int], seconds: float) -> list[str]:
 
 
 def probe_share(cpus: Collection[int], seconds: float = 0.1, deadline: float = 10.0) -> float:
-    """Return the share of one CPU, 0..1, that a new process on `cpus` really gets now.
+    """Return the share of one CPU, 0..1, that a new process on `cpus` gets now.
 
-    It is started as launchers start the processes of a program: in a session of its own, which is a group of
-    the scheduler's where the kernel makes autogroups. The control group is this process's.
+    A launcher starts a process in a session of its own, and the probe does so too: with autogroups, a session
+    is a group of the scheduler. The control group is the one of this process.
 
-    Costs at most `seconds` of one CPU and the start of an interpreter (about 10 ms).
+    The cost is at most `seconds` of one CPU and the start of an interpreter (about 10 ms).
 
     Raises
     ------
     SensorError
-        Transient: it was not done after `deadline` seconds. Permanent: it could not run, for
-        example because a CPU is not allowed to us.
+        Transient: it did not end within `deadline` seconds. Permanent: it could not run, for
+        example because the cpuset does not allow a CPU.
     """
     command = spin_command(cpus, seconds)
     try:

@@ -1,11 +1,11 @@
-"""What competitors leave of the CPUs: the share that one more process gets, and several get.
+"""The share of a CPU that a new process gets beside competitors, and that several new processes get.
 
-A process can use one CPU at most. On c CPUs that m others want to run on, each worth as much to the
-scheduler as one of ours (`nws.sensors.fair_share` says what it is worth), n of ours get
+A process can use one CPU at most. If m other processes of the same weight want to run on c CPUs
+(`nws.sensors.fair_share` computes the weights), each of n new processes gets
 
     availableCpu = min(1, c / (m + n))
 
-and one that is among the m already gets
+and a process among the m gets
 
     currentCpu = min(1, c / max(m, c)) = c / max(m, c).
 
@@ -33,18 +33,18 @@ def available_share(
     Parameters
     ----------
     competitors
-        Runnable processes of others on these CPUs, >= 0, as many as they are worth to one of ours a CPU.
+        Number of equal processes that take as much as the others on these CPUs do, >= 0.
     cpus
         How many CPUs, > 0.
     processes
-        How many new ones are started at once, >= 1: they compete with each other too. Not whole where some
-        are busy for a part of the time.
+        Number of new processes that start together and compete with each other, >= 1. It is not a whole number
+        if some are busy for a part of the time.
     elsewhere
-        How many of ours are busy on other CPUs of the same machine.
+        Number of our processes that are busy on other CPUs of the same machine.
     crowding
-        By how much the competitors grow with each of ours beyond one a CPU, here or elsewhere.
+        Growth of the competitors with each of our processes beyond one a CPU, here or elsewhere.
     spare
-        How many of ours beyond one a CPU come before the competitors grow: they take CPUs that are idle.
+        Number of our processes beyond one a CPU before the competitors grow: they take idle CPUs.
 
     Examples
     --------
@@ -63,17 +63,17 @@ def available_share(
 
 
 def most_within(quota: float, wants: Sequence[tuple[float, float]]) -> float:
-    """Return the share that no process gets more than, so that all together use no more than a quota.
+    """Return the maximum share of a process, so that all together use at most a quota.
 
-    Who gets less of its CPU anyway, beside others or because it waits, leaves the rest of the quota to those
-    who can use it.
+    A process that gets less of its CPU, because of competitors or because it waits, leaves the rest of its part
+    of the quota to the others.
 
     Parameters
     ----------
     quota
         CPUs' worth of time for all of them together.
     wants
-        How many processes, and the share that each of them would get without the quota.
+        Numbers of processes, and the share of each of them without the quota.
 
     Examples
     --------
@@ -103,11 +103,11 @@ def current_share(competitors: float, cpus: float = 1.0) -> float:
 def competitors_for(share: float, cpus: float = 1.0) -> float:
     """Return how many competitors leave a new process `share`: the inverse of `available_share`.
 
-    Exact for one CPU, and for c CPUs wherever there are at least c competitors: m = c / share - 1.
-    Fewer leave a whole CPU whatever their number; measured and forecast shares, being averages,
-    are then a little below 1 because there were c competitors for a little of the time. So from
-    share c / (c + 1) up to 1 the answer falls from c to 0, as m = c^2 (1 / share - 1). Where the
-    series ``competitors`` is measured, use that: it does not lose how idle the CPUs are.
+    It is exact for one CPU, and for c CPUs with at least c competitors: m = c / share - 1.
+    Fewer competitors leave a whole CPU. Measured and forecast shares are averages, and then a little
+    below 1 because c competitors ran for a little of the time. So from share c / (c + 1) up to 1 the
+    result falls from c to 0, as m = c^2 (1 / share - 1). Prefer the series ``competitors`` if it is
+    measured: it also shows how idle the CPUs are.
 
     Raises
     ------

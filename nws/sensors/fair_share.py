@@ -1,4 +1,4 @@
-"""What the kernel's fair scheduler gives each thread: a pure model of its tree of scheduling groups.
+"""The share that the kernel's fair scheduler gives each thread: a pure model of its tree of scheduling groups.
 
 Linux divides a CPU among *groups* first and among the threads of a group then (Documentation/scheduler/
 sched-design-CFS.rst, "CFS group scheduling"; cgroups(7), ``cpu.shares`` and ``cpu.weight``; sched(7), "The
@@ -8,23 +8,23 @@ thread of four of one session competes with a quarter of the session's weight, a
 alone in its session competes like any other: niceness counts inside a group only.
 
 That tree has one number a thread. Let W be the weight of a group, w that of a thread, and L the sum of
-the weights right below a group. A thread weighs, on whatever CPU it is,
+the weights right below a group. On every CPU the load of a thread is
 
     load = w / L(group) * W(group) / L(parent) * W(parent) * ...   up to the root,
 
-and the share it gets of a CPU is its load over the sum of the loads there: induction over the levels, each
-of which divides the group's weight over CPUs by load. Three things are added to that:
+and its share of a CPU is its load over the sum of the loads there. The proof is by induction over the levels:
+each level divides the group's weight over CPUs by load. The model adds three things:
 
-- **Placement.** The kernel moves threads until the loads of the CPUs are equal, as far as their affinities
-  let it: competitors that may leave a CPU do so when one of ours is pinned to it. A thread that is heavier
-  than that level has a CPU to itself, whatever it weighs (the weight readjustment of Chandra, Adler, Goyal
-  and Shenoy 2000, "Surplus fair scheduling"); the others are spread like water.
-- **Quotas.** The threads below a group with a quota run until they have used it together, each at the rate
-  that it gets meanwhile, and none of them until the period is over. So the CPUs are divided with the group for
-  a part of the time and without it for the rest; several such groups come and go independently.
+- **Placement.** The kernel moves threads until the loads of the CPUs are equal, within their affinities:
+  competitors that may leave a CPU do so when one of ours is pinned to it. A thread heavier than that level has
+  a CPU to itself at any weight (the weight readjustment of Chandra, Adler, Goyal and Shenoy 2000, "Surplus
+  fair scheduling"); the others are spread like water.
+- **Quotas.** The threads below a group with a quota run until they have used it together, and then wait for the
+  end of the period. So the CPUs are divided with the group for a part of the time and without it for the rest.
+  Several such groups are independent.
 - **Activity.** A thread that wants to run for a part of the time counts for that part.
 
-SMT and time that a hypervisor steals are no matter of this model; the probe sees them (`nws.sensors.cpu`).
+The model leaves out SMT and time that a hypervisor steals; the probe measures them (`nws.sensors.cpu`).
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from itertools import product
 from typing import Final
 
 NICE_0_WEIGHT: Final = 1024.0
-"""The weight of a thread of niceness 0, and of a group that nobody gave another."""
-LEAST_WEIGHT: Final = 3.0
+"""The weight of a thread of niceness 0, and the default weight of a group."""
+MIN_WEIGHT: Final = 3.0
 """Of SCHED_IDLE, and of a group with ``cpu.idle``."""
 TIE: Final = 0.01
-"""CPUs whose loads differ by less than this part of a thread's are all the same to it."""
+"""A thread has no preference among CPUs if their loads differ by less than this fraction of its load."""
 ROUNDS: Final = 12
-"""Of the two iterations below: each is within a thousandth of its fixed point after them."""
-MOST_THROTTLED: Final = 3
-"""Groups whose coming and going is combined, for each doubles the divisions; more count as less active."""
+"""Rounds of the two iterations below; after them each is within .001 of its fixed point."""
+MAX_THROTTLED: Final = 3
+"""Groups that are combined exactly, since each doubles the divisions; more groups count as less active."""
 
 
 _Limit = tuple[float, list[int]]
@@ -57,13 +57,13 @@ class SchedulingGroup:
     Attributes
     ----------
     name
-        The same for all threads in it, and for no other group: its path, or the session's number.
+        Unique name of the group: its path, or the session's number.
     weight
-        What it weighs among its siblings, on the whole machine.
+        Weight among its siblings, on the whole machine.
     quota
-        How many CPUs' worth of time its threads may use together; None: as much as they get.
+        CPU seconds per second that its threads may use together; None: unlimited.
     period
-        Seconds after which that much may be used again.
+        Seconds after which the quota is renewed.
     """
 
     name: str
@@ -83,11 +83,11 @@ class Runnable:
     weight
         Of its niceness, 1024 for 0 (`weight_of_niceness`).
     groups
-        The groups it is in, from below the root to its own; none: the root's thread.
+        The groups it is in, from below the root to its own; none: a thread of the root.
     active
-        The part of the time in which it wants to run, in (0, 1].
+        Fraction of the time in which it wants to run, in (0, 1].
     cpu
-        Where it was last; None: not known.
+        Its last CPU; None: unknown.
     """
 
     allowed: frozenset[int]
@@ -97,7 +97,7 @@ class Runnable:
     cpu: int | None = None
 
     def where_it_was(self) -> Runnable:
-        """Return it as it is until the kernel moves it: on the CPU that it was on last."""
+        """Return the thread before the kernel moves it: on its last CPU."""
         return (
             self if self.cpu not in self.allowed else replace(self, allowed=frozenset({self.cpu}))
         )
@@ -138,9 +138,9 @@ def fair_shares(threads: Sequence[Runnable], cpus: Collection[int]) -> list[floa
     limited = [(quota, members) for quota, members in _limited(threads) if quota < len(members)]
     if all(sum(shares[i] for i in members) <= quota for quota, members in limited):
         return shares
-    exact = len(limited) <= MOST_THROTTLED
+    exact = len(limited) <= MAX_THROTTLED
     shares = (_in_turns if exact else _less_active)(threads, limited, cpus)
-    for quota, members in limited:  # what is left above a quota
+    for quota, members in limited:  # the rest above a quota
         used = sum(shares[i] for i in members)
         for i in members if used > quota else ():
             shares[i] *= quota / used
@@ -150,7 +150,7 @@ def fair_shares(threads: Sequence[Runnable], cpus: Collection[int]) -> list[floa
 def _less_active(
     threads: Sequence[Runnable], throttled: Sequence[_Limit], cpus: Collection[int]
 ) -> list[float]:
-    """Return the shares where each throttled group wants to run for as much of the time as it may."""
+    """Return the shares if each throttled group wants to run for the fraction of the time that it may."""
     running = list(threads)
     shares = _divided(running, loads_of(running), cpus)
     for _ in range(ROUNDS):
@@ -172,7 +172,7 @@ def _in_turns(
 ) -> list[float]:
     """Return the mean share of each thread over the divisions with and without each throttled group.
 
-    A group is there for the part of the time in which it uses its quota up, at the rate that it has then.
+    A group is present for the fraction of the time in which it uses up its quota, at its rate in that time.
     """
     cases = list(product((True, False), repeat=len(throttled)))
     divisions: list[list[float]] = []
@@ -211,8 +211,7 @@ def _in_turns(
 def loads_of(threads: Sequence[Runnable]) -> list[float]:
     """Return the load of each thread: its part of the weights of all groups above it, while it is active.
 
-    A group of threads that want to run for a part of the time competes only then: it counts with its
-    whole weight for so long.
+    A group of threads that want to run for a part of the time competes with its whole weight in that part.
     """
     below: dict[str, float] = {}
     active: dict[str, float] = {}
@@ -252,7 +251,7 @@ def _limited(threads: Sequence[Runnable]) -> list[_Limit]:
 def _divided(
     threads: Sequence[Runnable], loads: Sequence[float], cpus: Collection[int]
 ) -> list[float]:
-    """Return the share of each thread once the balancer has done its work: its load over its CPU's."""
+    """Return the share of each thread after load balancing: its load over the load of its CPU."""
     on = frozenset(cpus)
     levels = dict.fromkeys(on, 0.0)
     movable: dict[frozenset[int], list[int]] = {}
@@ -287,10 +286,10 @@ def _place_heavy(
     levels: dict[int, float],
     homes: list[dict[int, float]],
 ) -> None:
-    """Give each thread that is above the level the emptiest of its CPUs; the others stay in `movable`.
+    """Place each thread above the level on the least loaded of its CPUs; the others stay in `movable`.
 
-    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles. Where several
-    CPUs are the emptiest it is on each of them for a part of the time.
+    Of n threads on more than n CPUs each is heavy, so none shares a CPU while another idles. If several
+    CPUs are equally loaded, the thread is on each of them for a part of the time.
     """
     rest = sum(loads[i] for places in movable.values() for i in places)
     for allowed in sorted(movable, key=len):
@@ -314,7 +313,7 @@ def _place_heavy(
 def _pour(
     amounts: dict[frozenset[int], float], levels: dict[int, float]
 ) -> dict[frozenset[int], dict[int, float]]:
-    """Raise `levels` by what may move, as equal as affinities let it; return which part went where."""
+    """Add the movable loads to `levels`, as equal as affinities allow; return the fractions on each CPU."""
     poured: dict[frozenset[int], dict[int, float]] = {allowed: {} for allowed in amounts}
     for _ in range(ROUNDS if len(amounts) > 1 else 1):
         for allowed, amount in amounts.items():
@@ -331,7 +330,7 @@ def _pour(
 
 
 def water_level(levels: Iterable[float], amount: float) -> float:
-    """Return how high `amount` stands that is poured over these levels.
+    """Return the level of `amount` after it is poured over these levels.
 
     Examples
     --------

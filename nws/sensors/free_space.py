@@ -7,16 +7,17 @@ from pathlib import Path
 
 from nws.measurement import FREE_DISK, FREE_MEMORY, Measurement, SeriesName
 from nws.sensor import Sensor, SensorError
-from nws.sensors.linux import available_memory, parse_available_memory
+from nws.sensors.cgroups import available_memory
+from nws.sensors.linux import parse_available_memory
 
 ROOT = Path("/")
 
 
 class FreeMemorySensor(Sensor):
-    """Measures ``freeMemory`` in bytes: the least of what the machine and the cgroups leave.
+    """Measures ``freeMemory`` in bytes: the minimum of the machine and the cgroups.
 
-    The machine leaves MemAvailable (not MemFree, which counts a full cache as gone); a cgroup
-    leaves its limit less its working set.
+    Of the machine it is MemAvailable (not MemFree, which counts a full cache as used); of a cgroup
+    its limit less its working set.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ class FreeMemorySensor(Sensor):
         Raises
         ------
         SensorError
-            Permanent: there is no /proc/meminfo as Linux has it.
+            Permanent: /proc/meminfo is missing or not as on Linux.
         """
         try:
             machine = parse_available_memory((self._root / "proc/meminfo").read_text())
@@ -93,7 +94,7 @@ class FreeDiskSensor(Sensor):
         Raises
         ------
         SensorError
-            Permanent: there is no such path.
+            Permanent: the path does not exist.
         """
         try:
             found = os.statvfs(self._path)

@@ -6,10 +6,10 @@
 
 Both sides prove by challenge and response that they know the same secret, without sending it. A
 challenge is 32 random hexadecimal digits; a proof is HMAC-SHA256, keyed with the secret, over the
-prover's side, the verb and both challenges, so that it serves once and for one side only. The
-greeting says who is there; the bytes that follow mean nothing and are neither signed nor hidden.
+prover's side, the verb and both challenges, so that it is valid once and for one side only. The
+greeting authenticates the connection; the bytes after it carry no data and are neither signed nor encrypted.
 
-An endpoint must not be an open traffic generator: it listens on loopback unless told otherwise,
+An endpoint must not be an open traffic generator: by default it listens on loopback; it
 does nothing before the greeting, never sends more than it received, and every connection has a
 limit of bytes and of seconds.
 """
@@ -30,7 +30,7 @@ from typing import Final, Self
 from nws.errors import CodedError, InputError
 from nws.sensor import SensorError
 
-LONGEST_LINE: Final = 256
+MAX_LINE_BYTES: Final = 256
 PIECE: Final = 1 << 18
 
 
@@ -75,12 +75,12 @@ class DeadlineConnection:
     def receive_line(self) -> str:
         """Return the next line without its end; ConnectionError if it is longer than 256 bytes.
 
-        Byte by byte, so that nothing of what follows the line is taken.
+        It reads byte by byte, so that the bytes after the line stay in the socket.
         """
         line = bytearray()
         while not line.endswith(b"\n"):
-            if len(line) == LONGEST_LINE:
-                raise ConnectionError(f"a line is longer than {LONGEST_LINE} bytes")
+            if len(line) == MAX_LINE_BYTES:
+                raise ConnectionError(f"a line is longer than {MAX_LINE_BYTES} bytes")
             line += self.receive(1)
         return line[:-1].decode("ascii", errors="replace")
 
@@ -94,14 +94,14 @@ class DeadlineConnection:
             count -= received
 
     def sent_again(self) -> float:
-        """Return which share of the segments that were sent so far was sent again (`tells_losses`)."""
-        told = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-        again = int.from_bytes(told[TOTAL_RETRANS : TOTAL_RETRANS + 4], sys.byteorder)
-        sent = int.from_bytes(told[SEGS_OUT : SEGS_OUT + 4], sys.byteorder)
+        """Return the share of segments that the kernel sent again so far (`counts_losses`)."""
+        info = self._connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        again = int.from_bytes(info[TOTAL_RETRANS : TOTAL_RETRANS + 4], sys.byteorder)
+        sent = int.from_bytes(info[SEGS_OUT : SEGS_OUT + 4], sys.byteorder)
         return min(1.0, again / sent) if sent else 0.0
 
     def _ready(self) -> socket.socket:
-        """Return the socket, set to wait no longer than what is left of the time."""
+        """Return the socket, with the remaining time as its timeout."""
         left = self._deadline - self._clock()
         if left <= 0:
             raise TimeoutError("the time for this connection is up")
@@ -115,8 +115,8 @@ SEGS_OUT: Final = 136
 """Where the kernel's struct tcp_info has its counters (linux/tcp.h; since Linux 4.2)."""
 
 
-def tells_losses() -> bool:
-    """Return whether the kernel tells how many segments it sent again."""
+def counts_losses() -> bool:
+    """Return whether the kernel counts the segments that it sent again."""
     return sys.platform == "linux" and hasattr(socket, "TCP_INFO")
 
 
@@ -129,9 +129,7 @@ def _some(data: bytes) -> bytes:
 PROTOCOL: Final = "nws.endpoint/1"
 ECHO: Final = "echo"
 SINK: Final = "sink"
-TELL: Final = "tell"
-DATAGRAM: Final = "datagram"
-VERBS: Final = frozenset({ECHO, SINK, TELL, DATAGRAM})
+VERBS: Final = frozenset({ECHO, SINK})
 
 
 class GreetingAnswer(Enum):
@@ -149,7 +147,7 @@ class UnauthenticatedError(CodedError):
 
 
 def prove(secret: str, side: str, verb: str, challenges: tuple[str, str]) -> str:
-    """Return what only someone who knows `secret` can answer to the two challenges."""
+    """Return the answer to two challenges that proves the knowledge of `secret`."""
     text = " ".join((PROTOCOL, side, verb, *challenges))
     return hmac.new(secret.encode(), text.encode(), "sha256").hexdigest()
 
@@ -163,7 +161,7 @@ class ProberSession:
         self._proof = ""
 
     def receive_request(self) -> str:
-        """Return the verb that the prober asks for; answer no to one that does not know the secret.
+        """Return the verb that the prober asks for; reject a prober that does not know the secret.
 
         Raises
         ------
@@ -183,11 +181,11 @@ class ProberSession:
         return verb
 
     def admit(self) -> None:
-        """Say yes, and prove who we are."""
+        """Accept the request, and prove that this endpoint knows the secret."""
         self._channel.send(f"{GreetingAnswer.OK.value} {self._proof}\n".encode())
 
     def turn_away(self) -> None:
-        """Say that another is being served."""
+        """Answer that another prober is being served."""
         self._channel.send(f"{GreetingAnswer.BUSY.value}\n".encode())
 
 
@@ -229,13 +227,7 @@ MESSAGE: Final = 4
 """Bytes of a message that is echoed (NWS 2.x uses as many for its latency)."""
 LENGTH: Final = 8
 """Bytes of a number on the wire, most significant first."""
-LONGEST_MESSAGE: Final = 1 << 16
-MARK: Final = 16
-"""Bytes by which the datagrams of one prober are known: random, and told over TCP."""
-DATAGRAM_BYTES: Final = 64
-MOST_DATAGRAMS: Final = 1000
-"""Datagrams that one connection may have sent back."""
-SHORTEST_SECRET: Final = 16
+MIN_SECRET_LENGTH: Final = 16
 GREETING_SECONDS: Final = 5.0
 """Seconds that a connection may last before it has authenticated."""
 
@@ -245,27 +237,20 @@ class Endpoint:
 
     * echo: every message of 4 bytes comes back.
     * sink: a length of 8 bytes and as many bytes to forget; then the length comes back.
-    * tell: a length of 8 bytes, at most 65536, and a message for `on_message`; then the length comes
-      back. Without `on_message` the endpoint forgets it.
-    * datagram: a port of 8 bytes and a mark of 16 go to the prober. Datagrams of at most 64 bytes that
-      come to that port from the prober's address, and begin with the mark, are sent back as they are,
-      a thousand at most, until the prober closes its connection.
 
-    Only one sink is served at a time, for two would measure each other; a second is told so. A
-    connection beyond `most_connections` is closed unheard.
+    Only one sink is served at a time, for two would measure each other; the answer to a second is ``busy``. A
+    connection beyond `most_connections` is closed without an answer.
 
     Parameters
     ----------
     secret
-        What probers must know; at least 16 characters (``secrets.token_hex()`` makes one).
+        The secret of the probers; at least 16 characters (``secrets.token_hex()`` makes one).
     address
         Where to listen: host and port; port 0 lets the system choose one (see `address`).
     most_bytes, seconds
         The limits of one connection.
     most_connections
         How many are served at once.
-    on_message
-        Called with each message, in the thread of its connection.
 
     Attributes
     ----------
@@ -288,19 +273,17 @@ class Endpoint:
         most_bytes: int = 1 << 28,
         seconds: float = 30.0,
         most_connections: int = 8,
-        on_message: Callable[[bytes], object] | None = None,
     ) -> None:
-        if len(secret) < SHORTEST_SECRET:
+        if len(secret) < MIN_SECRET_LENGTH:
             raise InputError(
-                f"a secret has at least {SHORTEST_SECRET} characters",
+                f"a secret has at least {MIN_SECRET_LENGTH} characters",
                 code="secret-too-short",
-                bound=SHORTEST_SECRET,
+                bound=MIN_SECRET_LENGTH,
             )
         self._secret = secret
         self._most_bytes = most_bytes
         self._seconds = seconds
         self._most_connections = most_connections
-        self._on_message = on_message or bytes
         self._sinking = Lock()
         self._guard = Lock()
         self._serving: dict[Thread, socket.socket] = {}
@@ -361,21 +344,15 @@ class Endpoint:
             del self._serving[current_thread()]
 
     def _host(self, connection: socket.socket) -> None:
-        """Hear what the prober wants and serve it until it goes or its bounds are reached."""
+        """Serve a prober until it closes the connection or reaches its limits."""
         session = ProberSession(
             DeadlineConnection(connection, min(GREETING_SECONDS, self._seconds)), self._secret
         )
         verb = session.receive_request()
         channel = DeadlineConnection(connection, self._seconds)
-        if verb == TELL:
-            session.admit()
-            self._receive_message(channel)
-        elif verb == ECHO:
+        if verb == ECHO:
             session.admit()
             self._echo(channel)
-        elif verb == DATAGRAM:
-            session.admit()
-            self._datagrams(connection, channel)
         elif self._sinking.acquire(blocking=False):
             try:
                 session.admit()
@@ -388,39 +365,6 @@ class Endpoint:
     def _echo(self, channel: DeadlineConnection) -> None:
         for _ in range(self._most_bytes // MESSAGE):
             channel.send(channel.receive(MESSAGE))
-
-    def _datagrams(self, connection: socket.socket, channel: DeadlineConnection) -> None:
-        """Send back what the prober sends, until it closes the connection or has had enough."""
-        prober, mark = connection.getpeername()[0], secrets.token_bytes(MARK)
-        deadline = time.monotonic() + self._seconds
-        with (
-            socket.socket(connection.family, socket.SOCK_DGRAM) as echo,
-            selectors.DefaultSelector() as selector,
-        ):
-            echo.bind((connection.getsockname()[0], 0))
-            echo.setblocking(False)
-            selector.register(echo, selectors.EVENT_READ)
-            selector.register(connection, selectors.EVENT_READ)
-            channel.send(echo.getsockname()[1].to_bytes(LENGTH) + mark)
-            left = MOST_DATAGRAMS
-            while left and (wait := deadline - time.monotonic()) > 0:
-                ready = [key.fileobj for key, _ in selector.select(wait)]
-                if connection in ready:
-                    return  # it says nothing more: it has gone
-                with contextlib.suppress(OSError):
-                    data, sender = echo.recvfrom(DATAGRAM_BYTES)
-                    if sender[0] == prober and data[:MARK] == mark:
-                        left -= 1
-                        self._send_back(echo, data, sender)
-
-    def _send_back(self, echo: socket.socket, data: bytes, sender: tuple[str, int]) -> None:
-        echo.sendto(data, sender)
-
-    def _receive_message(self, channel: DeadlineConnection) -> None:
-        length = int.from_bytes(channel.receive(LENGTH))
-        if length <= LONGEST_MESSAGE:
-            self._on_message(channel.receive(length))
-            channel.send(length.to_bytes(LENGTH))
 
     def _sink(self, channel: DeadlineConnection) -> None:
         left = self._most_bytes
@@ -435,7 +379,11 @@ class Endpoint:
 
 @contextmanager
 def probing(
-    address: tuple[str, int], secret: str, verb: str, seconds: float
+    address: tuple[str, int],
+    secret: str,
+    verb: str,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[DeadlineConnection]:
     """Connect to the endpoint at `address`, greet it, and give the channel to the body.
 
@@ -448,9 +396,10 @@ def probing(
     """
     where = f"{address[0]}:{address[1]}"
     place = f"the endpoint at {where}"
+    begun = clock()
     try:
         with socket.create_connection(address, timeout=seconds) as connection:
-            channel = DeadlineConnection(connection, seconds)
+            channel = DeadlineConnection(connection, seconds - (clock() - begun), clock)
             if greet(channel, secret, verb) is GreetingAnswer.BUSY:
                 raise SensorError(
                     f"{place} serves another prober",

@@ -1,6 +1,5 @@
-"""What a link does: time to connect, latency and its jitter, the rate of a long transfer, losses."""
+"""Sensors of a link: connect time, latency and its jitter, bandwidth of a long transfer, losses."""
 
-import contextlib
 import os
 import socket
 import time
@@ -8,32 +7,24 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from nws.errors import InputError
 from nws.measurement import (
     BANDWIDTH_TCP,
     CONNECT_TIME_TCP,
     JITTER_TCP,
-    JITTER_UDP,
     LATENCY_TCP,
-    LATENCY_UDP,
     LOSS_TCP,
-    LOSS_UDP,
     Measurement,
     SeriesName,
 )
 from nws.sensor import Sensor, SensorError
 from nws.sensors.link_protocol import (
-    DATAGRAM,
-    DATAGRAM_BYTES,
     ECHO,
     LENGTH,
-    MARK,
     MESSAGE,
-    MOST_DATAGRAMS,
     SINK,
     DeadlineConnection,
+    counts_losses,
     probing,
-    tells_losses,
 )
 
 
@@ -100,7 +91,7 @@ class ConnectTimeSensor(Sensor):
 
 
 class _EndpointSensor(Sensor):
-    """A sensor of some kinds of an ordered pair, by what the peer's endpoint does for it."""
+    """A sensor of some resources of an ordered pair, against the endpoint of the peer."""
 
     def __init__(
         self,
@@ -136,7 +127,7 @@ class LatencySensor(_EndpointSensor):
     Latency is half of the least round trip, jitter half of the mean difference of a round trip and
     the next (RFC 3550, section 6.4.1, not smoothed). The least of several, since all that can
     disturb a round trip makes it longer. Half, since without synchronised clocks the two ways
-    cannot be told apart. (NWS 2.x reports the whole
+    cannot be distinguished. (NWS 2.x reports the whole
     round trip of one message, in milliseconds.)
 
     Parameters
@@ -167,14 +158,6 @@ class LatencySensor(_EndpointSensor):
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if messages < 1:
-            raise InputError(
-                f"messages: must be at least 1 (is {messages})",
-                code="value-range",
-                field="messages",
-                value=messages,
-                bound=1,
-            )
         kinds = (LATENCY_TCP, JITTER_TCP)
         super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._messages = messages
@@ -204,129 +187,19 @@ def jitter(round_trips: Sequence[float]) -> float:
     return sum(differences) / (2 * len(differences)) if differences else 0.0
 
 
-DATAGRAMS: Final = 50
-SPACING: Final = 0.004
-
-
-class UdpSensor(_EndpointSensor):
-    """Measures ``latencyUdp``, ``jitterUdp`` and ``lossUdp`` from `host` to `peer`.
-
-    Datagrams of 64 bytes leave at an even pace and are sent back by the peer's endpoint, which was
-    asked over TCP first: it answers nobody else. What does not come back was lost on either way.
-
-    Parameters
-    ----------
-    host, peer, address, secret, deadline, clock, timer
-        As of `LatencySensor`.
-    datagrams, spacing, patience
-        How many, at least 2, the seconds between them, and those in which the last may come back. Fewer are
-        sent, and it is waited for half of what is left, where the deadline would pass.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        peer: str,
-        address: tuple[str, int],
-        secret: str,
-        *,
-        datagrams: int = DATAGRAMS,
-        spacing: float = SPACING,
-        patience: float = 0.5,
-        deadline: float = 5.0,
-        clock: Callable[[], float] = time.time,
-        timer: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        if not 2 <= datagrams <= MOST_DATAGRAMS:
-            raise InputError(
-                f"datagrams: must be 2 to {MOST_DATAGRAMS} (is {datagrams})",
-                code="value-range",
-                field="datagrams",
-                value=datagrams,
-                bound=MOST_DATAGRAMS,
-            )
-        kinds = (LATENCY_UDP, JITTER_UDP, LOSS_UDP)
-        super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
-        self._datagrams = datagrams
-        self._spacing = spacing
-        self._patience = patience
-
-    def measure(self) -> tuple[Measurement, ...]:
-        """Send datagrams and see which come back.
-
-        Raises
-        ------
-        SensorError
-            Transient: the endpoint does not answer, or none came back: a firewall may let no
-            datagram through, which says nothing of losses.
-        """
-        begun = self._timer()
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        with (
-            probing(self._address, self._secret, DATAGRAM, self._deadline) as channel,
-            socket.socket(family, socket.SOCK_DGRAM) as out,
-        ):
-            out.connect((self._address[0], int.from_bytes(channel.receive(LENGTH))))
-            mark = channel.receive(MARK)
-            left = max(0.0, self._deadline - (self._timer() - begun))
-            patience = min(self._patience, left / 2)
-            count = min(self._datagrams, max(2, int((left - patience) / self._spacing)))
-            trips = self._exchange(out, mark, count, patience)
-        if not trips:
-            place = f"{self._address[0]}:{self._address[1]}"
-            raise SensorError(
-                f"no datagram came back from {place}; a firewall may block UDP",
-                transient=True,
-                code="datagrams-lost",
-                address=place,
-            )
-        return self._measured(min(trips) / 2, jitter(trips), (count - len(trips)) / count)
-
-    def _exchange(
-        self, out: socket.socket, mark: bytes, count: int, patience: float
-    ) -> list[float]:
-        """Return the round trips of those of `count` datagrams that came back, in the order they were sent."""
-        sent: list[float] = []
-        trips: dict[int, float] = {}
-        start = self._timer()
-        waiting = True
-        while waiting and len(trips) < count:
-            now = self._timer()
-            all_sent = len(sent) == count
-            due = sent[-1] + patience if all_sent else start + self._spacing * len(sent)
-            if not all_sent and now >= due:
-                number = len(sent).to_bytes(LENGTH)
-                sent.append(self._timer())
-                with contextlib.suppress(OSError):  # the last one met nobody: it is lost
-                    out.send((mark + number).ljust(DATAGRAM_BYTES, b"\0"))
-                continue
-            # What has come back is here even if this process was kept from looking: then it is
-            # late, but not lost. So the buffer is emptied before the wait ends.
-            out.settimeout(max(0.0, due - now))
-            try:
-                data = out.recv(DATAGRAM_BYTES)
-            except OSError:  # nothing yet; or nobody is there, as one that was sent has met
-                waiting = not all_sent or now < due
-                continue
-            place = int.from_bytes(data[MARK : MARK + LENGTH])
-            if data[:MARK] == mark and place < len(sent):
-                trips.setdefault(place, self._timer() - sent[place])
-        return [trips[place] for place in sorted(trips)]
-
-
 FIRST_SIZE: Final = 1 << 14
-LEAST_SECONDS: Final = 0.05
-LEAST_ROUND_TRIPS: Final = 10
+MIN_SECONDS: Final = 0.05
+MIN_ROUND_TRIPS: Final = 10
 PIECE: Final = 1 << 18
 
 
 def is_meaningful(seconds: float, round_trip: float) -> bool:
-    """Return whether a transfer that took `seconds` says something about the bandwidth.
+    """Return whether a transfer of `seconds` was long enough to measure the bandwidth.
 
-    At least 50 ms, or buffers and token buckets are measured; at least ten round trips, or slow
-    start and the wait for the answer are.
+    A transfer below 50 ms measures buffers and token buckets; one below ten round trips measures slow
+    start and the wait for the answer.
     """
-    return seconds >= max(LEAST_SECONDS, LEAST_ROUND_TRIPS * round_trip)
+    return seconds >= max(MIN_SECONDS, MIN_ROUND_TRIPS * round_trip)
 
 
 def bandwidth(size: int, seconds: float, round_trip: float) -> float:
@@ -352,7 +225,7 @@ class BandwidthSensor(_EndpointSensor):
     address, secret
         Of the peer's `nws.sensors.link_protocol.Endpoint`.
     most_bytes
-        What one measurement may send altogether; at most what the endpoint takes.
+        Bytes that one measurement may send; at most the limit of the endpoint.
     deadline
         Seconds that a measurement may take.
     clock
@@ -380,15 +253,7 @@ class BandwidthSensor(_EndpointSensor):
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if most_bytes < FIRST_SIZE:
-            raise InputError(
-                f"most_bytes: must be at least {FIRST_SIZE} (is {most_bytes})",
-                code="value-range",
-                field="most_bytes",
-                value=most_bytes,
-                bound=FIRST_SIZE,
-            )
-        kinds = (BANDWIDTH_TCP, LOSS_TCP) if tells_losses() else (BANDWIDTH_TCP,)
+        kinds = (BANDWIDTH_TCP, LOSS_TCP) if counts_losses() else (BANDWIDTH_TCP,)
         super().__init__(kinds, host, peer, address, secret, deadline, clock, timer)
         self._most_bytes = most_bytes
         self.sent = 0
@@ -429,7 +294,7 @@ class BandwidthSensor(_EndpointSensor):
                     series=str(self._series[0]),
                     value=size,
                 )
-        finally:  # one that fails costs the link as much
+        finally:  # a failed transfer keeps the link busy too
             seconds = self._timer() - start
             self.seconds += seconds
         return seconds

@@ -39,10 +39,11 @@ RUNNING: Final = "node_procs_running"
 CPUS: Final = 'node_cpu_seconds_total{mode="idle"}'
 MEMORY: Final = "node_memory_MemAvailable_bytes"
 DISK: Final = 'node_filesystem_avail_bytes{mountpoint="/"}'
-MOST_BYTES: Final = 64 << 20
-LONGEST_LOOK_BACK: Final = 3600.0
-MOST_REASONS: Final = 5
-"""Of what is left out of a file: so many are named, all are counted."""
+MAX_BYTES: Final = 64 << 20
+MAX_LOOK_BACK: Final = 3600.0
+DEADLINE_SECONDS: Final = 10.0
+MAX_REASONS: Final = 5
+"""Reasons that are kept of the lines that were left out; all are counted."""
 
 Samples = list[tuple[float, float]]
 
@@ -64,40 +65,21 @@ class _Host:
 
 
 class PrometheusReader:
-    """Reads what came since it last read; each sample once.
+    """Reads new samples; each sample once.
 
     Parameters
     ----------
     url
         Of the server; from the operator's configuration only, never from a request.
-    names
-        The name of the host behind an ``instance`` label; others are named by the label without
-        its port.
-    token
-        A bearer token of the server, if it wants one.
-    deadline
-        Seconds to wait for it.
     clock
         Seconds since the epoch.
     """
 
-    def __init__(
-        self,
-        url: str,
-        names: Mapping[str, str] | None = None,
-        *,
-        token: str | None = None,
-        deadline: float = 10.0,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, url: str, *, clock: Callable[[], float] = time.time) -> None:
         self.url = url.rstrip("/")
-        self._names = dict(names or {})
-        self._deadline = deadline
         self._clock = clock
         self._session = requests.Session()
         self._session.trust_env = False
-        if token is not None:
-            self._session.headers["Authorization"] = f"Bearer {token}"
         self._read_until: dict[SeriesName, float] = {}
         self._instances: set[str] = set()
 
@@ -107,14 +89,14 @@ class PrometheusReader:
         Raises
         ------
         SensorError
-            Transient: the server does not answer. Permanent: what it says is no answer.
+            Transient: the server does not answer. Permanent: its answer is invalid.
         """
         return self._read(self._clock(), look_back)
 
     def history(
-        self, start: float, stop: float, step: float = LONGEST_LOOK_BACK
+        self, start: float, stop: float, step: float = MAX_LOOK_BACK
     ) -> Iterator[tuple[float, list[Measurement]]]:
-        """Yield what was measured from `start` to `stop`, at most an hour at a time, with its end.
+        """Yield the measurements from `start` to `stop`, at most an hour at a time, each with the end of its time.
 
         Raises
         ------
@@ -128,13 +110,13 @@ class PrometheusReader:
 
     def _read(self, until: float, look_back: float) -> list[Measurement]:
         found: list[tuple[str, RawSeries]] = []
-        seconds = math.ceil(min(look_back, LONGEST_LOOK_BACK))
+        seconds = math.ceil(min(look_back, MAX_LOOK_BACK))
         for query in (RUNNING, CPUS, MEMORY, DISK):
             found += [(query, series) for series in self._ask(f"{query}[{seconds}s]", until)]
         return [m for name, host in self._hosts(found) for m in self._new(name, host)]
 
     def _hosts(self, found: Sequence[tuple[str, RawSeries]]) -> list[tuple[str, _Host]]:
-        """Return what was measured of each host, by its name.
+        """Return the samples of each host, with its name.
 
         Exporters that differ in the port alone are different hosts (containers of one machine):
         the lowest port has the name, the others the name and their port.
@@ -161,12 +143,11 @@ class PrometheusReader:
 
     def _host(self, instance: str) -> str:
         address, _, port = instance.rpartition(":")
-        given = self._names.get(instance)
-        if given is None and address:
-            beside = [each for each in self._instances if each.rpartition(":")[0] == address]
-            if instance != min(beside, key=lambda each: (len(each), each)):
+        if address:
+            same = [each for each in self._instances if each.rpartition(":")[0] == address]
+            if instance != min(same, key=lambda each: (len(each), each)):
                 address = f"{address}-{port}"
-        name = given or address or instance
+        name = address or instance
         safe = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
         return name if _is_name(name) else safe.strip("-") or "unnamed"
 
@@ -177,12 +158,16 @@ class PrometheusReader:
             answer = self._session.get(
                 where,
                 params=parameters,
-                timeout=self._deadline,
+                timeout=DEADLINE_SECONDS,
                 allow_redirects=False,
                 stream=True,
             )
+            text = bytearray()
             with answer:
-                text = answer.raw.read(MOST_BYTES + 1, decode_content=True)
+                for piece in answer.iter_content(1 << 16):
+                    text += piece
+                    if len(text) > MAX_BYTES:
+                        break
         except requests.RequestException as error:
             raise SensorError(
                 f"{self.url} does not answer: {error}",
@@ -190,28 +175,20 @@ class PrometheusReader:
                 code="prometheus-unreachable",
                 url=self.url,
             ) from error
-        if answer.status_code != 200 or len(text) > MOST_BYTES:
-            reason = f"{self.url}: status {answer.status_code}, {len(text)} bytes"
-            if answer.status_code >= 500:
-                raise SensorError(
-                    reason,
-                    transient=True,
-                    code="prometheus-failed",
-                    url=self.url,
-                    status=answer.status_code,
-                )
+        if answer.status_code != 200 or len(text) > MAX_BYTES:
+            failed = answer.status_code >= 500
             raise SensorError(
-                reason,
-                transient=False,
-                code="answer-invalid",
+                f"{self.url}: status {answer.status_code}, {len(text)} bytes",
+                transient=failed,
+                code="prometheus-failed" if failed else "answer-invalid",
                 url=self.url,
                 status=answer.status_code,
             )
-        return parse_matrix(text)
+        return parse_matrix(bytes(text))
 
 
-def parse_matrix(text: bytes | str) -> list[RawSeries]:
-    """Return the series in the answer to a range selector; stale markers are left out.
+def parse_matrix(text: bytes | str, *, stale: bool = False) -> list[RawSeries]:
+    """Return the series in the answer to a range selector; stale markers only if `stale`.
 
     Raises
     ------
@@ -236,7 +213,11 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
         return [
             RawSeries(
                 {str(key): str(value) for key, value in each["metric"].items()},
-                [sample for sample in map(_sample, each["values"]) if math.isfinite(sample[1])],
+                [
+                    sample
+                    for sample in map(_sample, each["values"])
+                    if stale or math.isfinite(sample[1])
+                ],
             )
             for each in data["result"]
         ]
@@ -258,16 +239,16 @@ def parse_matrix(text: bytes | str) -> list[RawSeries]:
 
 @dataclass(slots=True)
 class RecordedHistory:
-    """What a file of the past holds.
+    """The measurements of a recorded file.
 
     Attributes
     ----------
     measurements
-        What can be stored.
+        The valid measurements.
     left_out
-        How many lines, and values of lines, cannot.
+        Number of invalid lines, and of invalid values of lines.
     reasons
-        The first of them, with the number of the line and why.
+        The first of them: number of the line, and reason.
     """
 
     measurements: list[Measurement] = field(default_factory=list)
@@ -275,25 +256,26 @@ class RecordedHistory:
     reasons: list[str] = field(default_factory=list)
 
     def leave_out(self, reason: str) -> None:
-        """Count what cannot be stored, and keep why of the first."""
+        """Count an invalid line or value, and keep the first reasons."""
         self.left_out += 1
-        if len(self.reasons) < MOST_REASONS:
+        if len(self.reasons) < MAX_REASONS:
             self.reasons.append(reason)
 
 
 def read_history(lines: Iterable[str]) -> RecordedHistory:
-    """Return the measurements in a file: messages a line, or what ``promtool tsdb dump`` prints.
+    """Return the measurements in a file.
 
-    A line, or a value of a line, that is none is left out, counted and named: a dump that was cut
-    off, or a sensor that once measured nonsense, costs no more than that. Samples of other metrics
-    and Prometheus's stale markers are passed over.
+    The file holds messages, one a line; or the text of ``promtool tsdb dump`` or ``promtool tsdb
+    dump-openmetrics``; or one answer of ``query_range`` as JSON. A line, or a value of a line, that is none is
+    left out, counted and named: a dump that was cut off, or a sensor that once measured nonsense, costs no
+    more than that. Samples of other metrics and Prometheus's stale markers are passed over.
 
     Examples
     --------
     >>> dump = [
     ...     '{__name__="node_procs_running", instance="a:9100"} 3 10500',
     ...     '{__name__="node_procs_running", instance="a:9100"} many 20500',
-    ...     '{__name__="node_cpu_seconds_total", cpu="0", instance="a:9100", mode="idle"} 7 10500',
+    ...     'node_cpu_seconds_total{cpu="0",instance="a:9100",mode="idle"} 7 10.5',
     ... ]
     >>> history = read_history(dump)
     >>> sorted((str(m.series), m.time, m.value) for m in history.measurements)[:2]
@@ -303,15 +285,19 @@ def read_history(lines: Iterable[str]) -> RecordedHistory:
     """
     history = RecordedHistory()
     samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples] = {}
-    for number, line in enumerate(lines, start=1):
+    numbered = enumerate(lines, start=1)
+    for number, line in numbered:
         text = line.strip()
         wrong: list[str] = []
         try:
-            if text.startswith('{"'):
+            if _ANSWER.match(text):
+                _answered(text, (more for _, more in numbered), samples)
+            elif text.startswith('{"'):
                 history.measurements += read_batch(text, wrong)
-            elif text:
-                _dumped(text, samples)
-        except (ValueError, OverflowError) as error:
+            elif text and not text.startswith("#"):
+                labels, at, value = exported_sample(text)
+                _put(labels, [(at, value)], samples)
+        except (ValueError, OverflowError, SensorError) as error:
             wrong.append(str(error))
         for reason in wrong:
             history.leave_out(f"line {number}: {reason}")
@@ -323,16 +309,89 @@ def read_history(lines: Iterable[str]) -> RecordedHistory:
     return history
 
 
-_DUMPED = re.compile(r"\{(?P<labels>.*)\} (?P<value>\S+) (?P<time>\d+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_ANSWER = re.compile(r'\{\s*(?:$|"(?:status|data|resultType)"\s*:)')
+"""How the JSON of an answer of Prometheus begins; a message of measurements begins with its schema."""
+_EXPORTED = re.compile(
+    r"(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)?(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>[^\s{}]+)"
+    r"(?:[ \t]+(?P<time>[-+.0-9eE]+))?(?:[ \t]+#.*)?"
+)
+_LABEL = re.compile(r'(?<!\w)(\w+)="((?:[^"\\]|\\.)*)"')
+_MILLISECONDS_FROM: Final = 1e11
+"""A time beyond this, in seconds the year 5138, is in milliseconds, as in Prometheus's older text."""
 
 
-def _dumped(text: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples]) -> None:
-    """Put a line of ``promtool tsdb dump`` where it belongs, if it is of a host's CPU, memory or disk."""
-    match = _DUMPED.fullmatch(text)
-    if match is None:
-        raise InputError("neither a message of measurements nor a sample of promtool tsdb dump")
-    labels = dict(_LABEL.findall(match["labels"]))
+def is_export(line: str) -> bool:
+    """Return whether a line is a sample as `exported_sample` reads it, with labels or a time."""
+    match = _EXPORTED.fullmatch(line.strip())
+    if match is None or (match["labels"] is None and match["name"] is None):
+        return False
+    try:
+        float(match["value"])
+    except ValueError:
+        return False
+    return True
+
+
+def exported_sample(line: str) -> tuple[dict[str, str], float, float]:
+    """Return the labels, the time in seconds and the value of a sample that Prometheus exported as text.
+
+    ``{__name__="up", job="a"} 1 1700000000000`` of ``promtool tsdb dump`` has milliseconds,
+    ``up{job="a"} 1 1700000000.0`` of ``dump-openmetrics`` seconds; the name is the label ``__name__``.
+
+    Raises
+    ------
+    InputError
+        No such sample, or one without a time. Permanent.
+    """
+    match = _EXPORTED.fullmatch(line)
+    if match is None or (match["name"] is None and match["labels"] is None):
+        raise InputError("neither a message of measurements nor a sample that Prometheus exported")
+    if match["time"] is None:
+        raise InputError(
+            "the sample has no time: a single scrape is no recording", field="timestamp"
+        )
+    labels = dict(_LABEL.findall(match["labels"] or ""))
+    at, value = float(match["time"]), float(match["value"])
+    if match["name"] is None:
+        at /= 1e3
+    else:
+        labels["__name__"] = match["name"]
+        at = at / 1e3 if abs(at) > _MILLISECONDS_FROM else at
+    if not math.isfinite(at):
+        raise InputError(f"{match['time']} is no time", field="timestamp")
+    return labels, at, value
+
+
+def series_text(labels: Mapping[str, str]) -> str:
+    """Return a series as Prometheus writes it: ``up{job="a"}``."""
+    inner = ",".join(
+        f'{key}="{value}"' for key, value in sorted(labels.items()) if key != "__name__"
+    )
+    return labels.get("__name__", "") + (f"{{{inner}}}" if inner else "")
+
+
+def _answered(
+    first: str,
+    more: Iterable[str],
+    samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples],
+) -> None:
+    """Sort in the series of an answer of ``query_range``, the rest of the file."""
+    text, size = [first], len(first)
+    for line in more:
+        text.append(line)
+        size += len(line)
+        if size > MAX_BYTES:
+            raise InputError(f"more than {MAX_BYTES} bytes of JSON", code="file-too-large")
+    for series in parse_matrix("\n".join(text)):
+        _put(series.labels, series.samples, samples)
+
+
+def _put(
+    labels: Mapping[str, str],
+    added: Samples,
+    samples: dict[tuple[str, tuple[tuple[str, str], ...]], Samples],
+) -> None:
+    """Put samples where they belong, if they are of a host's CPU, memory or disk."""
     wanted = {
         "node_procs_running": RUNNING,
         "node_cpu_seconds_total": CPUS if labels.get("mode") == "idle" else "",
@@ -342,12 +401,13 @@ def _dumped(text: str, samples: dict[tuple[str, tuple[tuple[str, str], ...]], Sa
     query = wanted.get(labels.get("__name__", ""), "")
     if not query:
         return
-    value = float(match["value"])
-    if math.isinf(value):
-        raise InputError(f"{match['value']} is no measurement", value=match["value"])
-    if not math.isnan(value):  # a stale marker
+    for _, value in added:
+        if math.isinf(value):
+            raise InputError(f"{value:+} is no measurement", value=str(value))
+    known = [sample for sample in added if not math.isnan(sample[1])]  # NaN: a stale marker
+    if known:
         key = (query, tuple(sorted(labels.items())))
-        samples.setdefault(key, []).append((int(match["time"]) / 1e3, value))
+        samples.setdefault(key, []).extend(known)
 
 
 def _sample(pair: Sequence[Any]) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from nws.sensor import Sensor, SensorError
 
 
 class ReplaySensor(Sensor):
-    """Measures what it was told to: the next of `samples` at each call.
+    """Returns the next of `samples` at each measurement.
 
     Parameters
     ----------

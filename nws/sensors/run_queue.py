@@ -1,4 +1,4 @@
-"""Who wants to run on this machine now, and in which groups of the scheduler: /proc, read within bounds."""
+"""The threads that want to run on this machine, with their groups of the scheduler: bounded reads of /proc."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from nws.sensors.cgroups import CgroupMount, parse_groups, parse_mounts, parse_quota
 from nws.sensors.fair_share import (
-    LEAST_WEIGHT,
+    MIN_WEIGHT,
     NICE_0_WEIGHT,
     Runnable,
     SchedulingGroup,
@@ -21,44 +22,40 @@ from nws.sensors.fair_share import (
 from nws.sensors.linux import (
     ROOT,
     RUNNABLE,
-    Mount,
     ThreadState,
     parse_allowed_cpus,
-    parse_groups,
-    parse_mounts,
-    parse_quota,
     parse_running,
     parse_state,
     parse_thread,
 )
 
-MOST_FILES: Final = 800
-"""Files that one look opens: about 15 ms. What it did not come to is where the next begins."""
-MOST_THREADS: Final = 400
-"""Threads of one process that a look asks for their state."""
-DEEPEST: Final = 32
-"""Levels of control groups that are told apart."""
+MAX_FILES: Final = 800
+"""Files that one sample opens: about 15 ms. The next sample begins at the first unread process."""
+MAX_THREADS: Final = 400
+"""Maximum number of threads of one process that a sample reads."""
+MAX_CGROUP_DEPTH: Final = 32
+"""Levels of control groups that are distinguished."""
 NEW_SESSION: Final = "a new session"
-"""The group of a process that has a session, and so an autogroup, of its own."""
+"""The group of a process with a session, and so an autogroup, of its own."""
 USUAL_PERIOD: Final = "100000"
 AUTOGROUP = re.compile(r"/autogroup-(\d+) nice (-?\d+)")
 HIDEPID = re.compile(r"\bhidepid=(?!0\b|off\b)(\w+)")
 
 
 @dataclass(frozen=True)
-class RunQueueLook:
-    """What one look at the machine found.
+class RunQueueSample:
+    """The threads that wanted to run at one moment.
 
     Attributes
     ----------
     threads
-        The threads of others that want to run, by their number.
+        The other threads that want to run, by their number.
     running
-        How many want to run by the kernel's own count, the looking one not counted.
+        The kernel's count of threads that want to run, without the reading thread.
     complete
-        Whether all that can be seen was looked at, or as many were found as the kernel counts.
+        Whether all visible processes were read, or as many threads were found as the kernel counts.
     unread
-        Threads whose groups cannot be read; they are taken to be in groups of their own.
+        Number of threads with unreadable groups; each is assumed to be in a group of its own.
     """
 
     threads: dict[int, Runnable] = field(default_factory=dict)
@@ -68,35 +65,35 @@ class RunQueueLook:
 
     @property
     def unseen(self) -> int:
-        """How many want to run by the kernel's count that were not found."""
+        """Number of threads in the kernel's count that were not found."""
         return max(0, self.running - len(self.threads))
 
 
 class RunQueueReader:
-    """Looks at the threads that want to run, a bounded number of files a look.
+    """Samples the threads that want to run; a sample opens a bounded number of files.
 
-    Most of a machine sleeps, and the kernel tells how many do not: processes that were found running
-    before are looked at first, then those that are new, and the look ends where all are found. Where it may open
-    no more files it ends too, and the next one goes on from there among those that sleep, to which half of the
-    files are left however many are new. A process that vanishes while it is read does not want to run any more.
+    Most processes sleep, and the kernel counts the threads that do not. A sample first reads the processes that
+    ran lately, then new processes, and ends when it has found all running threads. It also ends at its limit of
+    files. Then the next sample continues with the sleeping processes, for which half of the files are reserved.
+    A process that ends while it is read does not count.
 
     Parameters
     ----------
     root
         The root of the tree in which /proc and /sys are read.
     own
-        The process that is not looked at; None: this one.
+        The process to leave out; None: this process.
     most_files
-        Files one look may open.
+        Files that one sample may open.
     groups
-        Whether it is wanted in which groups of the scheduler they are: a third of what a look costs.
+        Whether to read the groups of the scheduler: a third of the cost of a sample.
     """
 
     def __init__(
         self,
         root: Path = ROOT,
         own: int | None = None,
-        most_files: int = MOST_FILES,
+        most_files: int = MAX_FILES,
         *,
         groups: bool = True,
         read: Callable[[str], str] | None = None,
@@ -117,8 +114,8 @@ class RunQueueReader:
     def own_class(self) -> Runnable:
         """Return a process as a launcher would start it from here: in a session of its own.
 
-        Control groups are inherited: in one, all processes of ours share its weight. In the root of them
-        each session is a group where the kernel makes autogroups, and the root has no weight to share.
+        A process inherits its control group, and all processes of ours share the group's weight. The root group
+        has no weight; there each session is a group of its own if the kernel makes autogroups.
         """
         groups = self._control_groups(self._text("/proc/self/cgroup"))
         if groups:
@@ -129,20 +126,20 @@ class RunQueueReader:
         return Runnable(frozenset(), weight_of_niceness(parse_thread(own).nice if own else 0))
 
     def hides_processes(self) -> str:
-        """Return the option of /proc that hides others' processes; nothing where there is none."""
+        """Return the option of /proc that hides the processes of other users; empty without one."""
         for line in self._text("/proc/self/mountinfo").splitlines():
             if " - proc " in line and (found := HIDEPID.search(line.partition(" - ")[2])):
                 return found[0]
         return ""
 
     # ------------------------------------------------------------------------ a look
-    def look(self) -> RunQueueLook:
-        """Return who wants to run now.
+    def look(self) -> RunQueueSample:
+        """Return the threads that want to run now.
 
         Raises
         ------
         OSError, ValueError
-            /proc is not there, or not as proc(5) says.
+            /proc is missing, or not as in proc(5).
         """
         running = max(0, parse_running(self._read(f"{self._root}/proc/loadavg")) - 1)
         self._left = self._most
@@ -164,7 +161,7 @@ class RunQueueReader:
             try:
                 threads = list(self._threads(pid))
             except (FileNotFoundError, ProcessLookupError, PermissionError, ValueError):
-                continue  # it ended while it was read, or is nobody's business
+                continue  # it ended while it was read, or may not be read
             if threads:
                 lately[pid] = None
                 groups, known = (
@@ -174,15 +171,15 @@ class RunQueueReader:
                 for tid, kernel, one in threads:
                     found[tid] = one if kernel else replace(one, groups=groups)
         self._lately = {**lately, **dict(islice(self._lately.items(), self._most // 4))}
-        return RunQueueLook(found, running, complete, unread)
+        return RunQueueSample(found, running, complete, unread)
 
     def _in_turn(self) -> Iterator[int]:
-        """Yield the processes: those that ran lately, new ones, then all from where the last look ended."""
+        """Yield the processes that ran lately, new processes, then all from the end of the last sample."""
         with os.scandir(f"{self._root}/proc") as entries:
             pids = sorted([int(one.name) for one in entries if one.name.isdigit()])
         here = set(pids)
         self._lately = {pid: None for pid in self._lately if pid in here}
-        self._known = (self._known & here) or here  # at the first look nobody is newer than others
+        self._known = (self._known & here) or here  # in the first sample no process is new
         new = [pid for pid in pids if pid not in self._known]
         first = bisect_left(pids, self._next)
         asked = self._lately.keys() | {*new, self._own}
@@ -195,7 +192,7 @@ class RunQueueReader:
         yield from waiting
 
     def _threads(self, pid: int) -> Iterator[tuple[int, bool, Runnable]]:
-        """Yield number, whether it is the kernel's, and what it is without groups, of each that wants to run."""
+        """Yield each running thread: number, whether it is a kernel thread, and the thread without groups."""
         folder = f"{self._root}/proc/{pid}/task"
         first = self._opened(f"{folder}/{pid}/stat")
         state, count = parse_state(first)
@@ -206,14 +203,14 @@ class RunQueueReader:
             if parse_state(text)[0] == RUNNABLE:
                 one = parse_thread(text)
                 allowed = parse_allowed_cpus(self._opened(f"{folder}/{tid}/status"))
-                # The kernel's own run for moments, and at a niceness of -20 (weight 87 times): they
-                # count as one, or a single glance at one would bend a minute of readings.
+                # Kernel threads run for moments, at a niceness of -20 (weight 87 times). With this weight
+                # a single sample of one would change a minute of readings, so they get weight 1.
                 weight = NICE_0_WEIGHT if one.kernel else _weight(one)
                 yield tid, one.kernel, Runnable(allowed, weight, cpu=one.cpu)
 
     def _all_threads(self, folder: str) -> Iterator[tuple[int, str]]:
         with os.scandir(folder) as tasks:
-            for task in islice(tasks, MOST_THREADS):
+            for task in islice(tasks, MAX_THREADS):
                 if self._left <= 0:
                     return
                 try:
@@ -232,34 +229,30 @@ class RunQueueReader:
             found = AUTOGROUP.match(self._opened(f"{folder}/autogroup"))
         except (OSError, ValueError):
             return (SchedulingGroup(f"process {pid}"),), False
-        if (
-            found is None or found[1] == "0"
-        ):  # the group of what was started before there were sessions
+        if found is None or found[1] == "0":  # the group of processes without a session
             return (), True
         return (SchedulingGroup(found[0].split()[0], weight_of_niceness(int(found[2]))),), True
 
     def _control_groups(self, cgroup: str) -> tuple[SchedulingGroup, ...]:
         """Return the control groups with a weight that a text of /proc/PID/cgroup names, from the root on.
 
-        Where the controller ends on the way down, what is below shares the last group that has it.
+        Groups below the last group with the controller share its weight.
         """
         mount = self._cpu_mount
         if mount is None or not cgroup:
             return ()
-        path = parse_groups(cgroup).get("cpu" if mount.version == 1 else "", mount.group)
-        inside = path.relative_to(mount.group) if path.is_relative_to(mount.group) else path
-        names = [part for part in inside.parts if part != "/"][:DEEPEST]
+        names = mount.path_of(parse_groups(cgroup)).parts[:MAX_CGROUP_DEPTH]
         groups: list[SchedulingGroup] = []
         for depth in range(len(names) + 1):
-            group = self._level(mount, tuple(names[:depth]))
+            group = self._level(mount, names[:depth])
             if group is None and depth:
                 break
             if group is not None:
                 groups.append(group)
         return tuple(groups)
 
-    def _level(self, mount: Mount, names: tuple[str, ...]) -> SchedulingGroup | None:
-        """Return one control group; None where it has no weight of its own (the root of all has none)."""
+    def _level(self, mount: CgroupMount, names: tuple[str, ...]) -> SchedulingGroup | None:
+        """Return one control group; None if it has no weight of its own, as the root group."""
         if names not in self._levels:
             folder = "/".join((f"{self._root}{mount.point}", *names))
             self._left -= 3
@@ -274,18 +267,18 @@ class RunQueueReader:
         return self._read(path)
 
     def _text(self, path: str) -> str:
-        """Return the text of a file, nothing where it cannot be read."""
+        """Return the text of a file; empty if it cannot be read."""
         try:
             return Path(self._root + path).read_text(errors="replace")
         except OSError:
             return ""
 
 
-def averaged(looks: Sequence[RunQueueLook], cpus: frozenset[int], most: int) -> list[Runnable]:
-    """Return who wanted to run in some looks, each active for the part of them in which it did.
+def averaged(looks: Sequence[RunQueueSample], cpus: frozenset[int], most: int) -> list[Runnable]:
+    """Return the threads of some samples, each active for the fraction of the samples in which it ran.
 
-    Threads that the kernel counts and that no look found are taken to be free to move and in groups of their
-    own, like most. Of more than `most` threads those that were seen most often are returned.
+    Threads that the kernel counts and no sample has are assumed to be free to move, each in a group of its
+    own, as most threads are. Of more than `most` threads the most frequent are returned.
     """
     seen: dict[int, Runnable] = {}
     times: dict[int, int] = {}
@@ -304,11 +297,11 @@ def averaged(looks: Sequence[RunQueueLook], cpus: frozenset[int], most: int) -> 
 
 
 def _weight(thread: ThreadState) -> float:
-    return LEAST_WEIGHT if thread.idle else weight_of_niceness(thread.nice)
+    return MIN_WEIGHT if thread.idle else weight_of_niceness(thread.nice)
 
 
-def _cpu_mount(mountinfo: str) -> Mount | None:
-    """Return the hierarchy that has the cpu controller: version 1's if that is mounted, else version 2's."""
+def _cpu_mount(mountinfo: str) -> CgroupMount | None:
+    """Return the hierarchy with the cpu controller: of version 1 if it is mounted, else of version 2."""
     mounts = parse_mounts(mountinfo)
     first = next((one for one in mounts if one.version == 1 and "cpu" in one.controllers), None)
     return first or next((one for one in mounts if one.version == 2), None)
@@ -317,13 +310,13 @@ def _cpu_mount(mountinfo: str) -> Mount | None:
 def _group(
     folder: str, name: str, version: int, read: Callable[[str], str]
 ) -> SchedulingGroup | None:
-    """Return what the files of a control group say; None where the cpu controller is not in it."""
+    """Return a control group from its files; None if it lacks the cpu controller."""
     try:
         if version == 2:
             weight = float(read(f"{folder}/cpu.weight")) * NICE_0_WEIGHT / 100
             quota, _, period = _or_nothing(read, f"{folder}/cpu.max").partition(" ")
         elif name == "/" and Path(folder, "release_agent").exists():
-            return None  # the root of all: its files are there and mean nothing
+            return None  # the root group: its files exist and mean nothing
         else:
             weight = float(read(f"{folder}/cpu.shares"))
             quota = _or_nothing(read, f"{folder}/cpu.cfs_quota_us")
@@ -332,9 +325,9 @@ def _group(
     except (OSError, ValueError):
         return None
     if limit is None:
-        return SchedulingGroup(name, max(weight, LEAST_WEIGHT))
+        return SchedulingGroup(name, max(weight, MIN_WEIGHT))
     seconds = float(period.strip() or USUAL_PERIOD) / 1e6
-    return SchedulingGroup(name, max(weight, LEAST_WEIGHT), limit, seconds)
+    return SchedulingGroup(name, max(weight, MIN_WEIGHT), limit, seconds)
 
 
 def _or_nothing(read: Callable[[str], str], path: str) -> str:
@@ -345,9 +338,9 @@ def _or_nothing(read: Callable[[str], str], path: str) -> str:
 
 
 def read_file(path: str) -> str:
-    """Return a file of one thread or group; by plain system calls, since a look opens a thousand files.
+    """Return a file of one thread or group; by plain system calls, since a sample opens a thousand files.
 
-    It comes in one piece (`single_open` of the kernel's seq_file), whose end need not be read.
+    One read returns all of it (`single_open` of the kernel's seq_file).
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

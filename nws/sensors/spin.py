@@ -14,9 +14,9 @@ from collections.abc import Callable
 # A loop of 0.1 s cuts the turns of a quota, so only whole turns count. A container's usual period
 # of 100 ms is longer than the limit below and is still cut.
 PAUSE = 5e-4
-"""Seconds between two looks at the clock that mean that somebody else had the CPU."""
-FEWEST = 3
-"""Pauses it takes to tell turns; what lies between the first and the last is at least half of the loop."""
+"""Seconds between two readings of the clock from which on another thread had the CPU."""
+MIN_PAUSES = 3
+"""Pauses needed to recognise turns; the time from the first to the last is at least half of the loop."""
 
 
 def spin(
@@ -26,9 +26,9 @@ def spin(
 ) -> float:
     """Return CPU time over wall time of a loop that lasts `seconds`.
 
-    Where the CPU comes in turns (others compute too, a quota is used up) it is taken from the end of the
-    first pause to the end of the last: a part of a turn, and what was left of a quota, would count too much
-    or too little. Turns longer than a third of the loop cannot be told.
+    If the CPU comes in turns (other threads compute, or a quota is used up), the ratio is from the end of the
+    first pause to the end of the last: a part of a turn, or the rest of a quota, would count too much
+    or too little. Turns longer than a third of the loop are not recognised.
     """
     begin = (clock(), used())
     last, ends = begin[0], []
@@ -37,7 +37,7 @@ def spin(
         if now - last > PAUSE:
             ends.append((now, used()))
         last = now
-    if len(ends) < FEWEST or ends[-1][0] - ends[0][0] < seconds / 2:
+    if len(ends) < MIN_PAUSES or ends[-1][0] - ends[0][0] < seconds / 2:
         ends = [begin, (last, used())]
     (wall, cpu), (end_wall, end_cpu) = ends[0], ends[-1]
     return min(1.0, (end_cpu - cpu) / (end_wall - wall))

@@ -1,8 +1,8 @@
 """The order in which a forecaster takes in the measurements of one series, and which it leaves out.
 
-Measurements arrive late, in swapped places, and with stamps that lie ahead of the truth. What is
-decided here depends on nothing but the arrivals so far, in the order of the log: never on a clock,
-so that a restart decides the same.
+Measurements arrive late, in swapped places, and with stamps that lie ahead of the truth. Each decision
+depends only on the arrivals so far, in the order of their positions, never on a clock: a restart decides
+the same.
 """
 
 from bisect import insort
@@ -15,28 +15,28 @@ from typing import Any, Final
 from nws.errors import InputError
 from nws.forecaster import checked_object
 
-MOST_HELD: Final = 4
-"""Measurements that wait at most for one that came later and belongs before them."""
+MAX_HELD: Final = 4
+"""Capacity of the buffer, in measurements that wait for an earlier measurement."""
 CALM: Final = 64
-"""So many arrivals in order, and the buffer becomes one measurement shorter."""
+"""After this number of arrivals in order the buffer becomes one measurement shorter."""
 REMEMBERED: Final = 16
-FEWEST_SPACINGS: Final = 3
-BEYOND: Final = MOST_HELD + 1.25
+MIN_SPACINGS: Final = 3
+BEYOND: Final = MAX_HELD + 1.25
 """A stamp that jumps more periods than this is not a place that the buffer could fill."""
-LONGEST_STEP: Final = 120.0
-"""Seconds by which the stamps of a sender go back when its clock is set: twice what clocks may differ."""
+MAX_STEP: Final = 120.0
+"""Seconds by which a sender's clock may be set back: twice the allowed difference of clocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """A measurement whose turn it is.
+    """The next measurement for a forecaster.
 
     Attributes
     ----------
     time, value
         Its stamp and value.
     after
-        Where the forecaster's clock is to be set back to first; None: it follows the last one.
+        Time to which the forecaster's clock is first set back; None: the measurement follows the last.
     """
 
     time: float
@@ -48,26 +48,25 @@ class InTurn:
 # of the service. A stamp that jumps ahead is used first and set back later; waiting would delay
 # the first value after each outage.
 class ArrivalOrder:
-    """Takes the arrivals of one series and gives them out in the order of their stamps.
+    """Takes the arrivals of one series and returns them in the order of their stamps.
 
-    * A series that comes in order is given out at once.
-    * One that came too late is left out, and from then on the buffer holds as many measurements as
-      would have saved it, four at most; 64 arrivals in order make it shorter again.
-    * A stamp that lay ahead is known by what comes next: one that is earlier, and that the buffer
-      could not have waited for. Time is then set back to where it was before that stamp. Two in a
-      row that are both too late and follow one another, by at most two minutes, do the same:
-      the sender's clock was set back.
+    * Arrivals in order are returned at once.
+    * A late arrival is left out, and the buffer grows until it would have kept it, to four measurements at
+      most; 64 arrivals in order make it shorter again.
+    * A stamp lay ahead if the next arrival is earlier, and the buffer could not have waited for it. Time is
+      then set back to the stamp before it. Two late arrivals in a row, in order and within two minutes, do
+      the same: the sender's clock was set back.
 
     Attributes
     ----------
     held
-        What waits for its turn, in the order of the stamps.
+        The measurements in the buffer, in the order of the stamps.
     late
-        How many were left out.
+        Number of late measurements that were left out.
     ahead
-        How many lay ahead of what came after them.
+        Number of stamps that lay ahead of a later arrival.
     remark
-        What was done last, and why; empty while nothing was.
+        The last decision and its reason; empty before the first.
 
     Examples
     --------
@@ -94,7 +93,7 @@ class ArrivalOrder:
         self._taken: deque[float] = deque(maxlen=REMEMBERED)
 
     def arrive(self, time: float, value: float) -> list[InTurn]:
-        """Take an arrival and return those whose turn it is now."""
+        """Take an arrival and return the measurements that come next."""
         if self._taken and time <= self._taken[-1]:
             return self._too_late(time, value)
         self._missed = None
@@ -113,7 +112,7 @@ class ArrivalOrder:
         return turns
 
     def state(self) -> dict[str, Any]:
-        """Return all there is to know, as a document of JSON."""
+        """Return the state as a document of JSON."""
         return {
             "depth": self._depth,
             "calm": self._calm,
@@ -126,7 +125,7 @@ class ArrivalOrder:
         }
 
     def restore(self, state: Any) -> None:
-        """Go on from a `state`; ValueError if it is none."""
+        """Continue from a `state`; ValueError if it is invalid."""
         names = ("depth", "calm", "missed", "late", "ahead", "remark", "held", "taken")
         given = checked_object(state, names, "an order of arrival")
         try:
@@ -144,18 +143,18 @@ class ArrivalOrder:
             ) from error
 
     def _too_late(self, time: float, value: float) -> list[InTurn]:
-        """Return what is to be done about an arrival that is not later than the last one taken."""
+        """Return the next measurements after an arrival that is not later than the last."""
         newest, before = self._taken[-1], self._before()
         period = self._period()
         if before is not None and period and before < time and newest - before > BEYOND * period:
             return self._set_back(time, value, before, f"{newest!r} lay ahead of {time!r}")
         first, self._missed = self._missed, time
-        if first is not None and first < time and newest - time <= LONGEST_STEP:
+        if first is not None and first < time and newest - time <= MAX_STEP:
             return self._set_back(
                 time, value, first, f"{first!r} and {time!r} came after {newest!r}"
             )
         self._calm = 0
-        self._depth = max(self._depth, min(sum(t > time for t in self._taken), MOST_HELD))
+        self._depth = max(self._depth, min(sum(t > time for t in self._taken), MAX_HELD))
         self.late += 1
         self.remark = f"{time!r} came after {newest!r}: too late to be forecast from"
         return []
@@ -166,12 +165,12 @@ class ArrivalOrder:
         self._missed = None
         self._depth = self._calm = 0  # no buffer could have mended this
         self.ahead += 1 + len(self.held)
-        self.held.clear()  # what waits lies still further ahead
+        self.held.clear()  # waiting measurements lie still further ahead
         self.remark = f"{why}: time was set back to {after!r}"
         return [InTurn(time, value, after)]
 
     def _drop_ahead(self, time: float) -> None:
-        """Leave out what waits so far ahead of everything that came since that it must be wrong."""
+        """Leave out the last waiting measurement if its stamp lies too far ahead of later arrivals."""
         period = self._period()
         if not (period and self.held and self._taken and time < self.held[-1][0]):
             return
@@ -186,4 +185,4 @@ class ArrivalOrder:
 
     def _period(self) -> float | None:
         spacings = [after - before for before, after in pairwise(self._taken)]
-        return median(spacings) if len(spacings) >= FEWEST_SPACINGS else None
+        return median(spacings) if len(spacings) >= MIN_SPACINGS else None

@@ -1,72 +1,31 @@
-"""What every request passes before its body is read: Host, bearer token, scope, size, time.
+"""Checks of a request before its route: limits of head, Host and body; a bearer token; a scope.
 
-`ACCESS` is the one table of routes and scopes; a route that is not in it is closed.
+Starlette's authentication middleware asks for the token, and each route declares its scope as a
+dependency of FastAPI (`scope`), which the OpenAPI document shows.
 """
 
 import asyncio
-import json
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer, SecurityScopes
+from starlette.authentication import (
+    AuthCredentials,
+    AuthenticationBackend,
+    AuthenticationError,
+    BaseUser,
+)
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nws.errors import CodedError
-from nws.service.tokens import PROBE, READ, WRITE, Token, TokenFile, TokenFileError
+from nws.service.tokens import Token, TokenFile, TokenFileError
 
-PUBLIC: Final = "public"
-
-ACCESS: Final = {
-    ("GET", "/healthz"): PUBLIC,
-    ("GET", "/openapi.json"): READ,
-    ("POST", "/v1/measurements"): WRITE,
-    ("GET", "/v1/forecast"): READ,
-    ("POST", "/v1/forecasts"): READ,
-    ("GET", "/v1/league"): READ,
-    ("GET", "/v1/weather"): READ,
-    ("GET", "/v1/range"): READ,
-    ("GET", "/v1/series"): READ,
-    ("GET", "/v1/events"): READ,
-    ("GET", "/v1/status"): READ,
-    ("GET", "/metrics"): READ,
-    ("GET", "/v1/sensors"): READ,
-    ("PUT", "/v1/sensors/{name}"): WRITE,
-    ("DELETE", "/v1/sensors/{name}"): WRITE,
-    ("GET", "/v1/cliques"): READ,
-    ("GET", "/v1/cliques/{name}"): READ,
-    ("GET", "/v1/probing"): PROBE,
-}
-
-_PATTERNS: Final = [
-    (method, re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), scope)
-    for (method, path), scope in ACCESS.items()
-    if "{" in path
-]
-
-
-def methods_of(path: str) -> list[str]:
-    """Return the methods that a path knows, for ``Allow``."""
-    methods = sorted({method for method, _ in ACCESS})
-    return [method for method in methods if scope_of(method, path) is not None]
-
-
-def scope_of(method: str, path: str) -> str | None:
-    """Return the scope that a request needs; None if no route is meant.
-
-    Examples
-    --------
-    >>> scope_of("GET", "/v1/cliques/lab"), scope_of("GET", "/etc/passwd")
-    ('read', None)
-    """
-    exact = ACCESS.get((method, path))
-    if exact is not None:
-        return exact
-    for known, pattern, scope in _PATTERNS:
-        if known == method and pattern.fullmatch(path):
-            return scope
-    return None
-
+PUBLIC: Final = frozenset({"/healthz"})
+"""Paths that need no token."""
 
 REFUSAL_CODES: Final = {
     400: "request-invalid",
@@ -83,20 +42,18 @@ REFUSAL_CODES: Final = {
     503: "file-invalid",
 }
 """The code of each status with which a request is refused."""
-MOST_BODY: Final = 8 << 20
-MOST_HEAD: Final = 16 << 10
+MAX_BODY: Final = 8 << 20
+MAX_HEAD: Final = 16 << 10
 BODY_SECONDS: Final = 20.0
 
 
 class RefusedRequestError(CodedError):
-    """A request that is refused before it reaches a route.
+    """A request that is refused.
 
     Attributes
     ----------
     status
-        Of the answer.
-    headers
-        That go with it.
+        HTTP status of the answer.
     code, fields
         As of a `CodedError`; by default the code of the status (`REFUSAL_CODES`).
     """
@@ -107,153 +64,222 @@ class RefusedRequestError(CodedError):
         self,
         status: int,
         reason: str,
-        headers: tuple[tuple[bytes, bytes], ...] = (),
         *,
         code: str = "",
         **fields: object,
     ) -> None:
         super().__init__(reason, code=code or REFUSAL_CODES.get(status, ""), **fields)
         self.status = status
-        self.headers = headers
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
     """Limits of one request's body: bytes, and seconds until it has arrived."""
 
-    body: int = MOST_BODY
+    body: int = MAX_BODY
     seconds: float = BODY_SECONDS
 
 
-class Authorisation:
-    """An ASGI application around another.
+class RequestLimits:
+    """ASGI middleware: the Host header, the bytes of the head, and bytes and time of the body.
 
     Parameters
     ----------
-    application
-        What is behind the gate.
-    tokens
-        Who may come in.
+    app
+        The application.
     hosts
-        What the Host header may say, ports aside: a page in a browser that was sent here under
-        another name (DNS rebinding) stays outside.
+        Accepted Host headers, ports aside: a page in a browser that was sent here under another name
+        (DNS rebinding) is refused.
     limits
         Of size and time.
     """
 
     def __init__(
-        self,
-        application: ASGIApp,
-        tokens: TokenFile,
-        hosts: Collection[str],
-        limits: BodyLimits | None = None,
+        self, app: ASGIApp, hosts: Collection[str], limits: BodyLimits | None = None
     ) -> None:
-        self._application = application
-        self._tokens = tokens
+        self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._limits = limits or BodyLimits()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, with its token in ``scope["state"]``, or answer why not."""
-        if scope["type"] == "lifespan":
-            await self._application(scope, receive, send)
-            return
+        """Pass a request on, or answer why not."""
         if scope["type"] != "http":
-            raise RuntimeError(f"{scope['type']} is not spoken here")
+            await self._app(scope, receive, send)
+            return
         started = False
+        body = BoundedBody(receive, self._limits)
 
         async def watched(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
+            if body.refusal is None or started:
+                started = True
+                await send(message)
 
         try:
-            self._admit(scope)
-            body = BoundedBody(receive, self._limits)
-            await self._application(scope, body.receive, watched)
+            self._check(scope)
+            await self._app(scope, body.receive, watched)
         except RefusedRequestError as refusal:
-            if not started:
-                await _answer(send, refusal)
+            body.refusal = refusal
+        if body.refusal is not None and not started:
+            await refusal_of(body.refusal)(scope, receive, send)
 
-    def _admit(self, scope: Scope) -> None:
+    def _check(self, scope: Scope) -> None:
         headers = scope["headers"]
         size = len(scope["raw_path"]) + len(scope["query_string"])
-        if size + sum(len(key) + len(value) for key, value in headers) > MOST_HEAD:
+        if size + sum(len(key) + len(value) for key, value in headers) > MAX_HEAD:
             raise RefusedRequestError(
                 431,
-                f"a head has at most {MOST_HEAD} bytes",
-                CLOSE,
+                f"a head has at most {MAX_HEAD} bytes",
                 code="message-too-long",
-                bound=MOST_HEAD,
+                bound=MAX_HEAD,
             )
-        self._check_host(headers)
-        wanted = scope_of(scope["method"], scope["path"])
-        if wanted != PUBLIC:
-            token = self._token(headers)
-            if wanted is not None and wanted not in token.scopes:
-                raise RefusedRequestError(
-                    403,
-                    f"this token does not have the scope {wanted}",
-                    code="scope-missing",
-                    scope=wanted,
-                )
-            scope.setdefault("state", {})["token"] = token
-        _check_encoding(headers)
+        named = (_header(headers, b"host") or b"").decode("latin-1").lower()
+        host = named.rpartition(":")[0] if named.rpartition(":")[2].isdigit() else named
+        if host not in self._hosts:
+            # 421, not 400: so an operator can distinguish a misconfigured proxy from a malformed request.
+            raise RefusedRequestError(
+                421,
+                "this service does not answer to that Host; start it with --server-name NAME to accept it",
+                code="host-header-unknown",
+            )
+        if _header(headers, b"content-encoding") not in {None, b"identity", b""}:
+            raise RefusedRequestError(
+                415, "a body must not be compressed", code="encoding-unsupported"
+            )
         length = _header(headers, b"content-length")
         if length is not None and (not length.isdigit() or int(length) > self._limits.body):
             raise _too_long(self._limits)
 
-    def _check_host(self, headers: list[tuple[bytes, bytes]]) -> None:
-        named = (_header(headers, b"host") or b"").decode("latin-1").lower()
-        host = named.rpartition(":")[0] if named.rpartition(":")[2].isdigit() else named
-        if host not in self._hosts:
-            # 421, not 400: an operator can tell a misconfigured proxy from a malformed request.
+
+class NotAdmittedError(AuthenticationError):
+    """A request without a token that is good now, with the refusal to answer."""
+
+    def __init__(self, refusal: RefusedRequestError) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+class TokenUser(BaseUser):
+    """The sender of a request, by its token."""
+
+    def __init__(self, token: Token, tokens: TokenFile) -> None:
+        self.token = token
+        self._tokens = tokens
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether the token is good now, too; False if the file of tokens cannot be trusted."""
+        try:
+            return self._tokens.still_good(self.token)
+        except TokenFileError:
+            return False
+
+    @property
+    def display_name(self) -> str:
+        """The token's name."""
+        return self.token.name
+
+
+class TokenBackend(AuthenticationBackend):
+    """Admits the bearers of the tokens in a file."""
+
+    def __init__(self, tokens: TokenFile) -> None:
+        self._tokens = tokens
+
+    async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
+        """Return the scopes and the sender of a request; NotAdmittedError without a good token."""
+        if conn.url.path in PUBLIC:
+            return None
+        kind, _, secret = conn.headers.get("authorization", "").partition(" ")
+        token = None
+        try:
+            if kind.lower() == "bearer" and len(secret) < 200:
+                token = self._tokens.find(secret.strip())
+        except TokenFileError as error:
+            raise NotAdmittedError(
+                RefusedRequestError(503, str(error), code=error.code)
+            ) from error
+        if token is None:
+            raise NotAdmittedError(
+                RefusedRequestError(
+                    401, "the request needs a bearer token that is valid now", code="token-invalid"
+                )
+            )
+        return AuthCredentials(token.scopes), TokenUser(token, self._tokens)
+
+
+def not_admitted(_: HTTPConnection, error: Exception) -> Response:
+    """Return the answer to a request that is not admitted."""
+    refusal = error.refusal if isinstance(error, NotAdmittedError) else None
+    return refusal_of(refusal or RefusedRequestError(401, str(error)))
+
+
+async def check_scope(
+    scopes: SecurityScopes,
+    request: Request,
+    _: Annotated[Any, Depends(HTTPBearer(auto_error=False))],
+) -> None:
+    """Refuse a request if its token lacks the scope of the route."""
+    for needed in scopes.scopes:
+        if needed not in request.auth.scopes:
             raise RefusedRequestError(
-                421,
-                "this service does not answer to that Host; start it with --name NAME to accept it",
-                code="host-header-unknown",
+                403,
+                f"this token does not have the scope {needed}",
+                code="scope-missing",
+                scope=needed,
             )
 
-    def _token(self, headers: list[tuple[bytes, bytes]]) -> Token:
-        kind, _, secret = (_header(headers, b"authorization") or b"").partition(b" ")
-        try:
-            token = (
-                self._tokens.find(secret.strip().decode("latin-1"))
-                if kind.lower() == b"bearer" and len(secret) < 200
-                else None
-            )
-        except TokenFileError as error:
-            raise RefusedRequestError(503, str(error), code=error.code) from error
-        if token is None:
-            raise RefusedRequestError(
-                401,
-                "the request needs a bearer token that is valid now",
-                CHALLENGE,
-                code="token-invalid",
-            )
-        return token
+
+def scope(name: str) -> Any:
+    """Return the dependency of a route that needs a scope.
+
+    Examples
+    --------
+    >>> scope("read").scopes
+    ['read']
+    """
+    return Security(check_scope, scopes=[name])
 
 
 class BoundedBody:
-    """A request's body, counted and timed while it comes."""
+    """A request's body, counted and timed while it comes.
+
+    The time limit is of the whole body, from the first call of `receive` on.
+
+    Attributes
+    ----------
+    refusal
+        Why no more of it was received; None while all is well.
+    """
 
     def __init__(self, receive: Receive, limits: BodyLimits) -> None:
         self._receive = receive
         self._limits = limits
         self._size = 0
         self._whole = False
+        self._deadline: float | None = None
+        self.refusal: RefusedRequestError | None = None
 
     async def receive(self) -> Message:
         """Return the next part; `RefusedRequestError` where it is too much, or too late."""
         if self._whole:
             return await self._receive()  # waits for the end of the connection
         try:
-            async with asyncio.timeout(self._limits.seconds):  # `wait_for` would start a task
+            return await self._next()
+        except RefusedRequestError as refusal:
+            self.refusal = refusal
+            raise
+
+    async def _next(self) -> Message:
+        if self._deadline is None:
+            self._deadline = asyncio.get_running_loop().time() + self._limits.seconds
+        try:
+            async with asyncio.timeout_at(self._deadline):  # `wait_for` would start a task
                 message = await self._receive()
         except TimeoutError:
             reason = f"the body did not come within {self._limits.seconds} s"
             raise RefusedRequestError(
-                408, reason, CLOSE, code="body-timeout", seconds=self._limits.seconds
+                408, reason, code="body-timeout", seconds=self._limits.seconds
             ) from None
         self._size += len(message.get("body", b""))
         if self._size > self._limits.body:
@@ -262,40 +288,45 @@ class BoundedBody:
         return message
 
 
-CLOSE: Final = ((b"connection", b"close"),)
-CHALLENGE: Final = ((b"www-authenticate", b"Bearer"),)
+CLOSING: Final = frozenset({408, 413, 431})
+"""Statuses after which the connection is closed: the rest of the request was not read."""
+
+
+TRANSIENT: Final = frozenset({408, 429, 503, 507})
+"""Statuses of requests that may succeed later."""
+
+
+def refusal_of(refusal: RefusedRequestError, headers: Mapping[str, str] | None = None) -> Response:
+    """Return the answer to a refused request."""
+    transient = refusal.status in TRANSIENT
+    answer = {
+        "reason": str(refusal),
+        "transient": transient,
+        "code": refusal.code,
+        "fields": dict(refusal.fields),
+    }
+    headers = dict(headers or {})
+    if refusal.status in CLOSING:
+        headers["connection"] = "close"
+    if refusal.status == 401:
+        headers["www-authenticate"] = "Bearer"
+    if transient:
+        headers["retry-after"] = "1"
+    return JSONResponse(answer, refusal.status, headers)
+
+
+async def refused_request(_: Request, error: Exception) -> Response:
+    """Return the answer to a `RefusedRequestError` of a route."""
+    if not isinstance(error, RefusedRequestError):
+        raise error
+    return refusal_of(error)
 
 
 def _too_long(limits: BodyLimits) -> RefusedRequestError:
     return RefusedRequestError(
-        413,
-        f"a body has at most {limits.body} bytes",
-        CLOSE,
-        code="message-too-long",
-        bound=limits.body,
+        413, f"a body has at most {limits.body} bytes", code="message-too-long", bound=limits.body
     )
-
-
-def _check_encoding(headers: list[tuple[bytes, bytes]]) -> None:
-    encoding = _header(headers, b"content-encoding")
-    if encoding not in {None, b"identity", b""}:
-        raise RefusedRequestError(
-            415, "a body must not be compressed", code="encoding-unsupported"
-        )
 
 
 def _header(headers: list[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return next((value for key, value in headers if key == name), None)
-
-
-async def _answer(send: Send, refusal: RefusedRequestError) -> None:
-    transient = refusal.status in {408, 503}
-    document = {"reason": str(refusal), "transient": transient}
-    body = json.dumps({**document, "code": refusal.code, "fields": refusal.fields}).encode()
-    headers: list[Any] = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *refusal.headers,
-    ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

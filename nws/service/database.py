@@ -1,15 +1,15 @@
-"""The database of ``nws serve``: log, series and forecasters, consistent after any end of its process."""
+"""The database of ``nws serve``: series and forecasters, consistent after any end of its process."""
 
 import fcntl
+import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nws.engine.multi_horizon import Engine
 from nws.errors import CodedError, InputError
@@ -17,19 +17,13 @@ from nws.forecast import Forecast
 from nws.forecasters.profiles import PROFILES, default_of
 from nws.forecasters.scored import ScoredForecaster
 from nws.measurement import Measurement, SeriesName, bounds_of
-from nws.memory.archive import Archive, Slot
-from nws.memory.column import SeriesColumn
-from nws.memory.journal import SEGMENT_BYTES
-from nws.memory.journal_files import Files
-from nws.memory.journalled import JournalMemory, Retention, Row, Submission
-from nws.memory.series_shard import StorageListener
-from nws.service.forecasting import (
-    Forecasting,
-    MakeSeriesForecaster,
-    Saved,
-    SeriesForecaster,
-    SnapshotFile,
-)
+from nws.memory.connection import storage_error
+from nws.memory.old_format import finish_import, import_old, is_old
+from nws.memory.slots import Slot
+from nws.memory.sqlite import TASKS_AT_ONCE, Arrival, Retention, SqliteMemory
+from nws.memory.summary import SeriesSummary
+from nws.memory.writer import Row, StoreResult
+from nws.service.forecasting import SAVE_AFTER, Forecasting, MakeSeriesForecaster, SeriesForecaster
 
 CURRENT: Final = "current"
 STALE: Final = "stale"
@@ -42,7 +36,7 @@ FIRST_PERIOD: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old the last measurement is and what that means.
+    """The age of the last measurement of a series, and whether it is current.
 
     Attributes
     ----------
@@ -51,7 +45,7 @@ class Freshness:
     age
         Seconds since the last measurement; None if unknown.
     period
-        The usual seconds between two; None until that is known.
+        The usual seconds between two measurements; None until that is known.
     """
 
     state: str
@@ -72,23 +66,16 @@ def freshness(newest: float | None, period: float | None, now: float) -> Freshne
     if newest is None:
         return Freshness(UNKNOWN, None, period)
     age = max(0.0, now - newest)
-    return Freshness(CURRENT if is_current(age, period) else STALE, age, period)
+    limit = PERIODS * (FIRST_PERIOD if period is None else period)
+    return Freshness(CURRENT if age <= limit else STALE, age, period)
 
 
-def is_current(age: float, period: float | None) -> bool:
-    """Judge a series by the age of its newest measurement and the usual seconds between two."""
-    return age <= PERIODS * (FIRST_PERIOD if period is None else period)
-
-
-MOST_BACKLOG: Final = 2_000_000
+MAX_BACKLOG: Final = 2_000_000
 """Measurements that may wait for the forecasters; more are refused until they have caught up."""
-LOG_SLACK: Final = 1 << 26
-"""Bytes that the log may be longer than what is kept of it before it is compacted."""
-RECORD: Final = 32
+SLOTS_SECONDS: Final = 3600.0
+"""Interval between two times that slots are aged."""
 
-
-Arrivals = Sequence[tuple[SeriesColumn, int, float, float]]
-OnStored = Callable[[Arrivals], object]
+OnStored = Callable[[Sequence[Arrival]], object]
 
 
 class OverloadError(CodedError):
@@ -104,33 +91,32 @@ class DirectoryLockedError(CodedError, OSError):
 
 
 class ForecastDatabase:
-    """Log, series and forecasters of ``nws serve``, consistent after any end of the process.
+    """Series and forecasters of ``nws serve``, consistent after any end of the process.
 
     Parameters
     ----------
     directory
-        Where log and states are; locked while this lives.
+        Directory of the database; locked until `close`. A log of apples 0.2 in it is imported once.
     retention
-        What is kept and taken.
+        The limits of the memory.
     profile, engine
-        Which forecasters follow each series (`nws.forecasters.profiles.PROFILES`), and what the default one
-        computes with: ``"numpy"``, ``"numba"``, or ``"auto"``, numba where it is installed. The
-        states of one engine are read back by the other; those of another profile are not, and its
-        series begin with the measurements that are kept of them.
+        The forecasters of each series (`nws.forecasters.profiles.PROFILES`), and the engine of the default
+        profile: ``"numpy"``, ``"numba"``, or ``"auto"``, numba if it is installed. Each engine reads the
+        states of the other. States of another profile are not read; then a series begins with its stored
+        measurements.
     make
-        Makes what follows a series, if not `profile`; that is then only its name.
+        Makes the forecaster of a series in place of `profile`, which is then only a name.
     on_stored
-        Called with what was stored, in the thread of its shard.
-    files, clock
-        What reads and writes; seconds since the epoch.
-    segment_bytes, log_slack
-        Of the log: how long a file of it becomes, and how much longer than the kept measurements the log may be
-        before it is compacted.
+        Called with stored measurements, in the writer's thread.
+    clock
+        Seconds since the epoch.
 
     Raises
     ------
     DirectoryLockedError
-        Another process keeps this directory.
+        Another process uses this directory.
+    StorageError
+        The database is damaged, of a newer version, or cannot be written.
     """
 
     def __init__(
@@ -142,169 +128,146 @@ class ForecastDatabase:
         engine: Engine = "numpy",
         make: MakeSeriesForecaster | None = None,
         on_stored: OnStored | None = None,
-        files: Files | None = None,
         clock: Callable[[], float] = time.time,
-        segment_bytes: int = SEGMENT_BYTES,
-        log_slack: int = LOG_SLACK,
     ) -> None:
         self._clock = clock
-        self._log_slack = log_slack
+        self._on_stored = on_stored
+        self._slots_aged = 0.0
+        self._closed = False
         self.profile = profile
-        files = files or Files()
-        files.make_directory(directory)
-        self._lock = _locked(directory / "lock")
-        self._snapshots = SnapshotFile(directory / "states", profile, files)
+        self.mended: list[str] = []
+        make = make or makes(profile, engine)
         retention = retention or Retention()
-        self.archive = Archive(directory / "archive", size=retention.size, files=files)
-        saved = self._snapshots.read()
-        self._covered = {text: state.position for text, state in saved.items()}
-        self.forecasting = Forecasting(make or makes(profile, engine), saved)
-        self._listener = _StoredListener(
-            self.forecasting, on_stored or _ignore, retention.capacity // 2
-        )
-        self.memory = JournalMemory(
-            directory,
-            retention,
-            listener=self._listener,
-            files=files,
-            clock=clock,
-            segment_bytes=segment_bytes,
-        )
-        self.forecasting.begin_from_memory()
+        self._lock = _locked(directory)
+        try:
+            if is_old(directory):
+                self.mended.append(import_old(directory, retention.capacity))
+            elif line := finish_import(directory):
+                self.mended.append(line)
+            self.memory = SqliteMemory(
+                directory, retention, on_stored=self._stored, on_left=self._left, clock=clock
+            )
+        except OSError as error:
+            os.close(self._lock)
+            raise storage_error(directory, error) from error
+        except BaseException:
+            os.close(self._lock)
+            raise
+        for other in self.memory.other_profiles(profile):
+            self.mended.append(
+                f"saved states are of the profile {other}, not {profile}: forecasters begin again with "
+                "the measurements that are kept"
+            )
+        self.forecasting = Forecasting(self.memory, make, profile)
 
-    def submit(self, rows: Sequence[Row]) -> Submission:
-        """Check rows and send the good ones to the disk (`JournalMemory.submit`).
+    def submit(self, rows: Sequence[Row]) -> "Future[StoreResult]":
+        """Queue rows to be stored (`SqliteMemory.submit`).
 
         Raises
         ------
         OverloadError, BusyError
             Transient: forecasters or disk are too far behind.
         """
-        if self.forecasting.backlog > MOST_BACKLOG:
+        backlog = self.forecasting.backlog
+        if backlog > MAX_BACKLOG:
             raise OverloadError(
-                f"{self.forecasting.backlog} measurements wait for the forecasters",
-                value=self.forecasting.backlog,
-                bound=MOST_BACKLOG,
+                f"{backlog} measurements wait for the forecasters",
+                value=backlog,
+                bound=MAX_BACKLOG,
             )
         return self.memory.submit(rows)
 
     def store(self, measurement: Measurement) -> bool:
-        """Store one measurement and wait for the disk (`JournalMemory.store`)."""
+        """Store one measurement and wait for the disk (`SqliteMemory.store`)."""
         return self.memory.store(measurement)
 
     def forecast(self, text: str, **question: Any) -> tuple[Forecast | None, Freshness]:
-        """Return the forecast of a series, None if there is none yet, and how fresh it is."""
+        """Return the forecast of a series, None before the first measurement, and its freshness."""
         fresh = self.freshness(text)
-        try:
-            return self.forecasting.forecast(text, **question), fresh
-        except LookupError:
-            return None, fresh
+        with suppress(LookupError):
+            return self.forecasting.worker.run(self.forecasting.forecast(text, question)), fresh
+        return None, fresh
 
-    def slots(self, text: str, start: float, stop: float, step: float) -> list[Slot]:
-        """Return what is known of a series from `start` to `stop` for a grid of `step` seconds.
+    def slots(self, text: str, start: float, stop: float) -> list[Slot]:
+        """Return the stored data of a series from `start` to `stop`.
 
-        Slots of the archive as far as measurements are no longer kept one by one, the one
-        included within which those that are kept begin; then these, each a slot of its own.
+        Slots of old measurements; of the others each measurement as a slot of its own.
         """
-        samples = self.memory.samples(text, until=stop)
-        first = samples[0][0] if samples else stop
-        older = self.archive.read(text, start, first, step) if first > start else []
-        begin = older[-1].start + older[-1].step if older else start
-        return [
-            *older,
-            *(Slot(at, 0.0, 1, value, value, value) for at, value in samples if at >= begin),
-        ]
+        samples = self.memory.samples(text, math.nextafter(start, -math.inf), stop)
+        slots = self.memory.slots(text, start, stop)
+        return [*slots, *(Slot(at, 0.0, 1, value, value, value) for at, value in samples)]
 
     def freshness(self, text: str) -> Freshness:
-        """Return how fresh what is known of a series is."""
-        column = self.memory.column(text)
-        if column is None:
-            return freshness(None, None, self._clock())
+        """Return the freshness of a series."""
+        summary = self.memory.summary(text)
         now = self._clock()
-        return freshness(column.seen(now), column.spacing(), now)
+        if summary is None:
+            return freshness(None, None, now)
+        return freshness(summary.seen(now), summary.spacing(), now)
 
-    def columns(self) -> Sequence[SeriesColumn]:
-        """Return all series that hold something, in the order of their text."""
-        return self.memory.columns()
+    def summaries(self) -> Sequence[SeriesSummary]:
+        """Return the summaries of all series, in the order of their names."""
+        return self.memory.summaries()
 
     def series(self) -> tuple[SeriesName, ...]:
         """Return the names of all series."""
         return self.memory.series()
 
-    def save(self, pause: Callable[[], object] | None = None) -> int:
-        """Write the states of all forecasters; return how many. OSError leaves the old ones.
+    def save(self, after: int = SAVE_AFTER) -> int:
+        """Write the states with `after` new measurements since they were written; return their number.
 
-        `pause` is called after each, by whoever lets others go on meanwhile.
+        Raises
+        ------
+        StorageError
+            States that were not yet written keep their old version.
         """
+        worker = self.forecasting.worker
+        names = worker.run(self.forecasting.changed(after))
+        for start in range(0, len(names), TASKS_AT_ONCE):
+            part = names[start : start + TASKS_AT_ONCE]
+            states = worker.run(self.forecasting.states(part))
+            self.memory.write_states(states)
+            worker.run(self.forecasting.saved(states))
+        return len(names)
 
-        def states() -> Iterator[tuple[str, Saved]]:
-            for state in self.forecasting.states():
-                yield state
-                if pause is not None:
-                    pause()
-
-        self._covered = self._snapshots.write(states())
-        self.forecasting.problems.clear()  # of what was begun again there is a state now
-        return len(self._covered)
-
-    def roll_up(self, pause: Callable[[], object] | None = None) -> int:
-        """Archive the slots that are over; return how many. OSError: tried again the next time."""
-        self._listener.begin_count()
-        return self.archive.add(self.memory.columns(), self._clock(), pause)
-
-    @property
-    def roll_up_due(self) -> bool:
-        """Whether a series holds so much that was not archived that it may be let go before the next round.
-
-        A history that is imported comes thousands of times as fast as it was measured.
-        """
-        return self._listener.full
-
-    def tidy(self) -> int:
-        """Drop measurements that are too old and compact a log that is too long; return the files removed."""
-        self.memory.forget_old()
-        removed = self.archive.tidy(self._clock())
-        for partition in self.memory.partitions:
-            live = sum(len(column) for column in partition.columns.values()) * RECORD
-            while _bytes(partition.shard.directory) > 2 * live + self._log_slack:
-                done = partition.writer.call(lambda p=partition: p.compact(self._covering))  # type: ignore[misc]
-                if not done.result(timeout=60):
-                    break
-                removed += 1
-        return removed
+    def tidy(self) -> None:
+        """Move old measurements into slots; delete series and slots that are too old."""
+        self.memory.tidy(self.forecasting.needed)
+        if self._clock() - self._slots_aged > SLOTS_SECONDS:
+            self._slots_aged = self._clock()
+            self.memory.age_slots()
 
     def problems(self) -> list[str]:
-        """Return what is wrong, one line each."""
-        return [
-            *self.memory.problems(),
-            *self._snapshots.problems,
-            *self.forecasting.problems,
-        ]
-
-    def mended(self) -> list[str]:
-        """Return what was found wrong and set aside, one line each: nothing of it is wrong any more."""
-        shards = [partition.shard for partition in self.memory.partitions]
-        cut = [f"{shard.directory.name}: {line}" for shard in shards for line in shard.mended]
-        return [*self._snapshots.mended, *cut]
+        """Return the problems, one line each."""
+        return [*self.memory.problems(), *self.forecasting.problems.values()]
 
     def close(self, *, save: bool = True) -> None:
-        """Write what waits and the states, and give the directory back."""
-        self.memory.close()
+        """Write waiting measurements and states, and unlock the directory; only the first call does."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             if save:
-                self.save()
+                self.save(after=1)
         finally:
+            self.forecasting.worker.close()
+            self.memory.close()
             os.close(self._lock)
 
-    def _covering(self, text: str) -> int:
-        return self._covered.get(text, -1)
+    def _stored(self, arrivals: Sequence[Arrival]) -> None:
+        self.forecasting.arrived(arrivals)
+        if self._on_stored is not None:
+            self._on_stored(arrivals)
+
+    def _left(self, series: Sequence[str]) -> None:
+        self.forecasting.forget(series)
 
 
 def makes(profile: str, engine: Engine = "numpy") -> MakeSeriesForecaster:
-    """Return what makes the forecaster of a series by a profile; ValueError if there is none."""
+    """Return the function that makes a forecaster of a profile; ValueError if the profile is unknown."""
     if profile not in PROFILES:
         raise InputError(
-            f"there is no profile {profile!r}: use one of {', '.join(PROFILES)}",
+            f"unknown profile {profile!r}: use one of {', '.join(PROFILES)}",
             code="profile-unknown",
             value=profile,
             known=list(PROFILES),
@@ -319,68 +282,40 @@ def makes(profile: str, engine: Engine = "numpy") -> MakeSeriesForecaster:
 
 
 def warm(profile: str = "default", engine: Engine = "numpy") -> None:
-    """Load, and compile if need be, what forecasts by a profile: once on a machine 15 s for numba."""
+    """Load the forecasters of a profile; numba compiles once on a machine, for about a minute."""
     forecaster = makes(profile, engine)(SeriesName("warm", "up"))
     forecaster.update(Measurement(SeriesName("warm", "up"), 0.0, 0.5))
 
 
-class _StoredListener(StorageListener):
-    """Passes what was stored to the forecasters first, then to `on_stored`; counts it by series.
-
-    Attributes
-    ----------
-    full
-        Whether more than `most` of a series were stored since the count was begun.
-    """
-
-    def __init__(self, forecasting: Forecasting, on_stored: OnStored, most: int) -> None:
-        self.full = False
-        self._most = most
-        self._counts: dict[str, int] = {}
-        self._on_stored = on_stored
-        self._forecasting = forecasting
-
-    def arrived(self, arrivals: Arrivals) -> None:
-        for column, *_ in arrivals:
-            count = self._counts[column.text] = self._counts.get(column.text, 0) + 1
-            self.full |= count > self._most
-        self._forecasting.arrived(arrivals)
-        self._on_stored(arrivals)
-
-    def begin_count(self) -> None:
-        """Count from 0 again."""
-        self._counts.clear()
-        self.full = False
-
-    def replayed(
-        self,
-        column: SeriesColumn,
-        positions: NDArray[np.int64],
-        times: NDArray[np.float64],
-        values: NDArray[np.float64],
-    ) -> None:
-        self._forecasting.replayed(column, positions, times, values)
-
-    def rewritten(self, column: SeriesColumn, position: int) -> None:
-        self._forecasting.rewritten(column, position)
+def is_in_use(directory: Path) -> bool:
+    """Return whether a service uses a directory, or starts there."""
+    try:
+        descriptor = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
-def _ignore(_: Arrivals) -> None:
-    """Hear nothing."""
-
-
-def _locked(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _locked(directory: Path) -> int:
+    """Return the descriptor of the lock of a directory, which is made if need be."""
+    path = directory / "lock"
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise storage_error(path, error) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(descriptor)
         raise DirectoryLockedError(
-            f"{path.parent}: another process uses this directory; end it, or give --directory",
-            directory=str(path.parent),
+            f"{directory}: another process uses this directory; end it, or give --directory",
+            directory=str(directory),
         ) from error
     return descriptor
-
-
-def _bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("*.log"))

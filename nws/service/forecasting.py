@@ -1,140 +1,34 @@
-"""Forecasters of many series that follow a log: the same forecasts whenever they are asked.
+"""Forecasters of many series that follow a database: the same forecasts whenever they are asked.
 
-Their states are saved in one file, each line with its own checksum:
-
-    crc32 position series {"order": .., "forecaster": ..}
-
-The position says how much of the log the state has taken in, so each line is right by itself and
-the lines may be of different moments. A bad line costs its series the state, which then begins
-with what the log still holds, and `SnapshotFile.problems` names it.
+A forecaster takes in the measurements of its series in the order of their positions, so its state
+depends on the database alone: not on when it was asked, and not on restarts. A state is saved with its
+position after `SAVE_AFTER` further measurements; a restart takes in again the measurements after it.
 """
 
-import inspect
 import json
+import math
 import time
-import zlib
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nws.errors import SeriesUnknownError
+from nws.errors import CodedError, SeriesUnknownError
 from nws.forecast import Forecast
-from nws.forecaster import LeagueTable
+from nws.forecaster import Criterion, LeagueTable, checked_object
 from nws.measurement import Measurement, SeriesName
-from nws.memory.column import SeriesColumn
-from nws.memory.journal_files import Files, replace_file
-from nws.memory.series_shard import StorageListener
+from nws.memory.connection import StorageError
+from nws.memory.sqlite import Arrival, SavedState, SqliteMemory
+from nws.memory.summary import SeriesSummary
 from nws.service.arrival_order import ArrivalOrder
-from nws.service.state_json import StateError, deserialise, parsed, refill, serialise
+from nws.service.worker import SLICE_SECONDS, Job, SlicedWorker
 
-SCHEMA: Final = b"nws.snapshot/2"
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """The state of one series' forecaster after the record at `position`."""
-
-    position: int
-    state: bytes
-
-
-class SnapshotFile:
-    """Writes and reads the file.
-
-    Parameters
-    ----------
-    path
-        Where it is.
-    profile
-        Which forecasters the states are of; those of others are not read.
-    files
-        What reads and writes.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> file = SnapshotFile(Path(tempfile.mkdtemp(), "states"), "classic")
-    >>> file.write([("availableCpu/ada", Saved(64, b"{}"))])
-    {'availableCpu/ada': 64}
-    >>> file.read()
-    {'availableCpu/ada': Saved(position=64, state=b'{}')}
-    """
-
-    def __init__(self, path: Path, profile: str, files: Files | None = None) -> None:
-        self.path = path
-        self.problems: list[str] = []
-        self.mended: list[str] = []
-        self._writing = Lock()
-        self._profile = profile.encode()
-        self._files = files or Files()
-
-    def write(self, entries: Iterable[tuple[str, Saved]]) -> dict[str, int]:
-        """Put a new file in the place of the old, and return the position of each series in it.
-
-        What is written is at no time in memory as a whole. OSError leaves the old file.
-        """
-        positions: dict[str, int] = {}
-
-        def lines() -> Iterator[bytes]:
-            yield _line(SCHEMA + b" " + self._profile)
-            for text, saved in entries:
-                yield _line(b"%d %s %s" % (saved.position, text.encode(), saved.state))
-                positions[text] = saved.position
-
-        with self._writing:
-            replace_file(self._files, self.path, lines())
-            self.problems.clear()  # what was bad is gone
-        return positions
-
-    def read(self) -> dict[str, Saved]:
-        """Return what can be read; never fails."""
-        try:
-            lines = self._files.read(self.path).split(b"\n")
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            self.problems.append(f"{self.path}: {error.strerror}")
-            return {}
-        wanted, head = SCHEMA + b" " + self._profile, _sound(lines[0])
-        if head is None:
-            self.problems.append(f"{self.path.name}: the first line is bad")
-            return {}
-        if head != wanted:
-            self.mended.append(
-                f"{self.path.name}: of {head.decode(errors='replace')[:80]!r}, not of {wanted.decode()!r}: "
-                "forecasters begin again with the measurements that are kept"
-            )
-            return {}
-        found = {}
-        for number, line in enumerate(lines[1:-1], start=2):
-            parts = (_sound(line) or b"").split(b" ", 2)
-            if len(parts) == 3 and parts[0].isdigit():
-                found[parts[1].decode(errors="replace")] = Saved(int(parts[0]), parts[2])
-            else:
-                self.problems.append(f"{self.path.name}:{number}: a bad line")
-        return found
-
-
-def _line(content: bytes) -> bytes:
-    return b"%08x %s\n" % (zlib.crc32(content), content)
-
-
-def _sound(line: bytes) -> bytes | None:
-    """Return the content of a line whose checksum is right."""
-    content = line[9:]
-    return content if line[:9] == b"%08x " % zlib.crc32(content) else None
-
-
-MOST_ANSWERS: Final = 4
+MAX_ANSWERS: Final = 4
 """Answers to different questions that are kept of a series until its next measurement."""
-SLICE = 4
-"""Measurements taken in before the time is looked at again."""
+SAVE_AFTER: Final = 256
+"""Measurements of a series after which its state is saved: the maximum that is taken in again after a kill."""
+READ_AT_ONCE: Final = 4096
 
 
 class SeriesForecaster(Protocol):
@@ -150,298 +44,383 @@ class SeriesForecaster(Protocol):
     def set_back(self, time: float) -> None:
         """Let the next measurement be any that is later than `time`."""
 
-    def forecast(self) -> Forecast:
-        """Return what to expect."""
+    def forecast(
+        self, over: float | None = None, level: float = 0.9, criterion: Criterion | None = None
+    ) -> Forecast:
+        """Return the forecast."""
+
+    def league(
+        self, over: float | None = None, criterion: Criterion | None = None
+    ) -> LeagueTable | None:
+        """Return the errors of its predictors; None where it does not choose between predictors."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as a document of JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`; ValueError if it is not one of such a forecaster."""
 
 
 MakeSeriesForecaster = Callable[[SeriesName], SeriesForecaster]
 
 
-@dataclass(slots=True)
-class _SeriesProgress:
-    """A series, its forecaster once it is wanted, and what that has not yet taken in."""
+class UnfollowedError(CodedError, LookupError):
+    """The forecaster of a series failed on a measurement. Permanent until the service starts again."""
 
-    column: SeriesColumn
+    code = "forecaster-failed"
+
+
+@dataclass(slots=True)
+class _Progress:
+    """A series, its forecaster once it is wanted, and how far that has got.
+
+    `rows` were read of the database and wait. `since` is the earliest time, and `last` the last position, of the
+    measurements that were noted and not read.
+    """
+
+    summary: SeriesSummary
+    saved: int = -1
     position: int = -1
-    saved: Saved | None = None
+    since: float = math.inf
+    last: int = -1
+    noted: int = 0
+    taken: int = 0
+    rows: deque[tuple[int, float, float]] = field(default_factory=deque)
     forecaster: SeriesForecaster | None = None
     order: ArrivalOrder = field(default_factory=ArrivalOrder)
     looking_ahead: SeriesForecaster | None = None
     answers: dict[tuple[Any, ...], Forecast] = field(default_factory=dict)
-    positions: "array[int]" = field(default_factory=lambda: array("q"))
-    times: "array[float]" = field(default_factory=lambda: array("d"))
-    values: "array[float]" = field(default_factory=lambda: array("d"))
-    done: int = 0
-    rewritten: int = -1
+    changes: int = 0
+    failure: str = ""
 
-    @property
-    def backlog(self) -> int:
-        return len(self.times) - self.done
-
-    def advance(self, forecaster: SeriesForecaster, count: int) -> int:
-        """Take in at most `count` of what waits, each in its turn. Return how many."""
-        stop = min(len(self.times), self.done + count)
-        series = self.column.series
-        for place in range(self.done, stop):
-            for turn in self.order.arrive(self.times[place], self.values[place]):
-                if turn.after is not None:
-                    forecaster.set_back(turn.after)
-                forecaster.update(Measurement(series, turn.time, turn.value))
-        taken = stop - self.done
-        if taken:
-            self.position = self.positions[stop - 1]
-            self.looking_ahead = None
-            self.answers.clear()
-        self.done = stop
-        if self.done == len(self.times) or self.done > 4096:
-            for waiting in (self.positions, self.times, self.values):
-                del waiting[: self.done]
-            self.done = 0
-        return taken
-
-    def state(self) -> Saved:
-        """Return the state of the forecaster; an untouched one as it was saved."""
-        if self.forecaster is not None:
-            self.saved = None
-            order = json.dumps(self.order.state(), separators=(",", ":"))
-            text = f'{{"order":{order},"forecaster":{serialise(self.forecaster)}}}'
-            return Saved(self.position, text.encode())
-        return self.saved or Saved(-1, b"")
+    def take_in(self, forecaster: SeriesForecaster) -> None:
+        """Take in the first row, or the measurements that come next in the order of time."""
+        position, at, value = self.rows.popleft()
+        self.position = position
+        self.taken += 1
+        self.changes += 1
+        self.looking_ahead = None
+        self.answers.clear()
+        for turn in self.order.arrive(at, value):
+            if turn.after is not None:
+                forecaster.set_back(turn.after)
+            forecaster.update(Measurement(self.summary.series, turn.time, turn.value))
 
 
-class Forecasting(StorageListener):
-    """Follows every series of a `nws.JournalMemory`.
-
-    A forecaster takes in the measurements of its series in the order that `ArrivalOrder` makes of
-    the log's. So its state depends on nothing but the log: not on when it was asked, and not on
-    restarts.
+class Forecasting:
+    """Follows every series of a memory, in the thread of a `SlicedWorker`.
 
     Parameters
     ----------
+    memory
+        The memory with the series.
     make
-        Makes what follows a series.
-    saved
-        States of an earlier life (`nws.service.forecasting`). Each is read when its series is first asked
-        for or goes on, so that a start takes no longer the more a state holds.
+        Makes the forecaster of a series.
+    profile
+        Name of the forecasters of `make`: states of other profiles are not read.
+
+    Attributes
+    ----------
+    problems
+        Problems of single series, one line each.
     """
 
-    def __init__(
-        self,
-        make: MakeSeriesForecaster,
-        saved: Mapping[str, Saved] | None = None,
-    ) -> None:
-        self.problems: list[str] = []
+    def __init__(self, memory: SqliteMemory, make: MakeSeriesForecaster, profile: str) -> None:
+        self.problems: dict[str, str] = {}
+        self._memory = memory
         self._make = make
-        self._saved = dict(saved or {})
-        self._progress: dict[str, _SeriesProgress] = {}
-        self._behind: dict[str, None] = {}
+        self._profile = profile
         self._lock = Lock()
-        self.backlog = 0
+        self._progress: dict[str, _Progress] = {}
+        self._behind: dict[str, None] = {}
+        self._noted = self._taken = 0
+        saved = memory.state_positions(profile)
+        for summary in memory.summaries():
+            position = saved.get(summary.text, -1)
+            progress = _Progress(summary, position, position)
+            self._progress[summary.text] = progress
+            if summary.position > position:
+                progress.since, progress.noted = -math.inf, 1
+                progress.last = summary.position
+                self._noted += 1
+                self._behind[summary.text] = None
+        self.worker = SlicedWorker(self._catch_up)
 
-    def arrived(self, arrivals: Sequence[tuple[SeriesColumn, int, float, float]]) -> None:
-        """Queue what was stored."""
+    @property
+    def backlog(self) -> int:
+        """Number of waiting measurements; right after a start a series counts as one until it is read."""
+        return max(0, self._noted - self._taken)
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Note stored measurements; in the writer's thread."""
         with self._lock:
-            for column, position, at, value in arrivals:
-                progress = self._progress.get(column.text) or self._begin_series(column)
-                progress.positions.append(position)
-                progress.times.append(at)
-                progress.values.append(value)
-                self._behind[column.text] = None
-            self.backlog += len(arrivals)
+            for summary, position, at, _ in arrivals:
+                progress = self._progress.get(summary.text)
+                if progress is None:
+                    progress = self._progress[summary.text] = _Progress(summary)
+                progress.since = min(progress.since, at)
+                progress.last = max(progress.last, position)
+                progress.noted += 1
+                self._noted += 1
+                self._behind[summary.text] = None
+        self.worker.wake()
 
-    def replayed(
-        self,
-        column: SeriesColumn,
-        positions: NDArray[np.int64],
-        times: NDArray[np.float64],
-        values: NDArray[np.float64],
-    ) -> None:
-        """Queue what the saved state has not seen."""
+    def forget(self, series: Iterable[str]) -> None:
+        """Remove the forecasters of series that left the memory; in the writer's thread."""
         with self._lock:
-            progress = self._progress.get(column.text) or self._begin_series(column)
-            fresh = positions > progress.position
-            progress.positions.frombytes(positions[fresh].astype("<i8").tobytes())
-            progress.times.frombytes(times[fresh].tobytes())
-            progress.values.frombytes(values[fresh].tobytes())
-            self.backlog += int(fresh.sum())
-            if progress.backlog:
-                self._behind[column.text] = None
+            for text in series:
+                progress = self._progress.pop(text, None)
+                if progress is not None:
+                    self._noted -= progress.noted
+                    self._taken -= progress.taken
+                self._behind.pop(text, None)
+                self.problems.pop(text, None)
 
-    def rewritten(self, column: SeriesColumn, position: int) -> None:
-        """Remember how far a compaction wrote measurements of a series again."""
-        with self._lock:
-            progress = self._progress.get(column.text) or self._begin_series(column)
-            progress.rewritten = position
-
-    def begin_from_memory(self) -> None:
-        """Queue all that is kept of the series that have no state, but have lost a part of their log.
-
-        Compaction leaves of a log what its saved states have not seen. Where those are not there, or are
-        another profile's, or damaged, the log alone would have gaps that nobody hears of.
-        """
-        with self._lock:
-            for text, progress in self._progress.items():
-                if progress.position >= 0 or progress.rewritten < 0:
-                    continue
-                kept = progress.column.slice()
-                last = max([progress.rewritten, *progress.positions[-1:]])
-                self.backlog += len(kept) - progress.backlog
-                # A state of a part of it would be of no position in the log.
-                progress.positions = array("q", [-1] * (len(kept) - 1) + [last])
-                progress.times = array("d", [at for at, _ in kept])
-                progress.values = array("d", [value for _, value in kept])
-                self._behind[text] = None
-
-    def forecast(self, text: str, **question: Any) -> Forecast:
-        """Return what to expect next of a series, all that was stored of it taken in.
-
-        Of `question` (``over=300.0``, ``level=0.9``, ..) the forecaster is asked what it knows to
-        answer; what the forecast is for stands in the forecast.
-
-        Raises
-        ------
-        LookupError
-            Transient: nothing was measured of it yet.
-        """
-        with self._lock:
-            progress = self._followed(text)
-            asked = tuple(sorted(question.items()))
-            answer = progress.answers.get(asked)
-            if answer is None:
-                ask = self._looking_ahead(progress).forecast
-                answer = ask(**{key: question[key] for key in _answerable(ask) & question.keys()})
-                if len(progress.answers) < MOST_ANSWERS:
-                    progress.answers[asked] = answer
-            return answer
-
-    def league(self, text: str, **question: Any) -> LeagueTable | None:
-        """Return how wrong the predictors of a series have been, all that was stored of it taken in.
-
-        None where its profile does not choose between predictors.
-
-        Raises
-        ------
-        LookupError
-            Transient: nothing was measured of it yet.
-        """
-        with self._lock:
-            ask = getattr(self._looking_ahead(self._followed(text)), "league", None)
-            found: LeagueTable | None = None if ask is None else ask(**question)
-            return found
-
-    def _followed(self, text: str) -> _SeriesProgress:
-        """Return a series with all of it taken in; LookupError where nothing was measured of it."""
+    def needed(self, text: str) -> float:
+        """Return the position up to which the measurements of a series are in a saved state."""
         progress = self._progress.get(text)
-        if progress is None:
-            raise SeriesUnknownError(f"nothing was measured of {text} yet", series=text)
-        self._advance(progress, progress.backlog)
-        return progress
+        return float("inf") if progress is None or progress.failure else progress.saved
+
+    # ------------------------------------------------- jobs of the worker, and its background
+    def forecast(self, text: str, question: Mapping[str, Any]) -> Job[Forecast]:
+        """Return the forecast of a series, once all that was stored of it is taken in.
+
+        `question` are arguments of `SeriesForecaster.forecast`, such as ``over=300.0``.
+
+        Raises
+        ------
+        LookupError
+            Nothing was measured of it yet, or its forecaster failed.
+        """
+        progress = yield from self._followed(text)
+        return self._answer(progress, question)
+
+    def forecasts(
+        self, names: Iterable[str], question: Mapping[str, Any]
+    ) -> Job[list[Forecast | None]]:
+        """Return the forecasts of several series, as `forecast` does; None if a series has none."""
+        found: list[Forecast | None] = []
+        for text in names:
+            try:
+                found.append((yield from self.forecast(text, question)))
+            except LookupError:
+                found.append(None)
+            yield
+        return found
+
+    def answers_now(
+        self, names: Iterable[str], question: Mapping[str, Any]
+    ) -> Job[list[Forecast | None]]:
+        """Return the forecasts of several series without waiting measurements; None if a series has none."""
+        found = []
+        for text in names:
+            found.append(self._answer_now(text, question))
+            yield
+        return found
+
+    def _answer_now(self, text: str, question: Mapping[str, Any]) -> Forecast | None:
+        """Return the forecast of a series without waiting measurements; None before the first measurement."""
+        progress = self._progress.get(text)
+        if progress is None or progress.failure:
+            return None
+        try:
+            return self._answer(progress, question)
+        except LookupError:
+            return None
+
+    def league(self, text: str, question: Mapping[str, Any]) -> Job[LeagueTable | None]:
+        """Return the errors of the predictors of a series, with all its measurements taken in.
+
+        None if its profile does not choose between predictors. Raises as `forecast`.
+        """
+        progress = yield from self._followed(text)
+        return self._looking_ahead(progress).league(**question)
 
     def order(self, text: str) -> ArrivalOrder | None:
-        """Return what was made of the order in which the measurements of a series came."""
+        """Return the order of arrival of a series; None if the series is unknown."""
         progress = self._progress.get(text)
         return None if progress is None else progress.order
 
-    def catch_up(self, seconds: float, timer: Callable[[], float] = time.perf_counter) -> bool:
-        """Take in what waits, for about `seconds`; return whether more waits."""
-        stop = timer() + seconds
-        while self.backlog and timer() < stop:
-            with self._lock:
-                text = next(iter(self._behind), None)
-                if text is None:
-                    break
-                try:
-                    self._advance(self._progress[text], SLICE)
-                except Exception:
-                    self._behind[text] = self._behind.pop(text)  # the others first, the next time
-                    raise
-        return self.backlog > 0
+    def settle(self) -> Job[None]:
+        """Take in all that waits."""
+        while self._catch_up():
+            yield
 
-    def states(self) -> Iterator[tuple[str, Saved]]:
-        """Yield every series with the state of its forecaster, each right by itself."""
-        for text in list(self._progress):
-            with self._lock:
-                state = self._progress[text].state()
-            if state.position >= 0:
-                yield text, state
+    def changed(self, after: int) -> Job[list[str]]:
+        """Return the series that have taken in at least `after` measurements since they were saved.
 
-    def latest(self, text: str) -> int:
-        """Return the position of the last measurement of a series, taken in or not."""
+        Series that began again are among them as soon as they have caught up.
+        """
+        yield
+        found = []
+        for text, progress in list(self._progress.items()):
+            again = text in self.problems and not progress.failure and text not in self._behind
+            if progress.forecaster is not None and (again or progress.changes >= after):
+                found.append(text)
+        return found
+
+    def states(self, names: Iterable[str]) -> Job[dict[SeriesSummary, SavedState]]:
+        """Return the states of the series that are still in the memory."""
+        found = {}
+        for text in names:
+            progress = self._progress.get(text)
+            if progress is not None and progress.forecaster is not None:
+                state = {
+                    "order": progress.order.state(),
+                    "forecaster": progress.forecaster.state(),
+                }
+                blob = json.dumps(state, separators=(",", ":")).encode()
+                found[progress.summary] = SavedState(progress.position, self._profile, blob)
+                yield
+        return found
+
+    def saved(self, states: Mapping[SeriesSummary, SavedState]) -> Job[None]:
+        """Note that states are on the disk."""
+        yield
+        for summary, state in states.items():
+            progress = self._progress.get(summary.text)
+            if progress is not None and progress.summary is summary:
+                progress.saved = state.position
+                if progress.position == state.position:
+                    progress.changes = 0
+                if not progress.failure:  # a series that was begun again has a state now
+                    self.problems.pop(summary.text, None)
+
+    def _catch_up(self) -> bool:
+        """Take in measurements of one series for a slice; return whether more wait."""
+        with self._lock:
+            text = next(iter(self._behind), None)
+            if text is None:
+                return False
+            self._behind[text] = self._behind.pop(text)  # the others first, the next time
+            progress = self._progress[text]
+        stop = time.perf_counter() + SLICE_SECONDS
+        try:
+            while self._step(progress) and time.perf_counter() < stop:
+                pass
+        except StorageError:  # the memory names it; the next arrival tries again
+            return False
+        return True
+
+    def _followed(self, text: str) -> Generator[None, None, _Progress]:
+        """Return a series with all of it taken in."""
         progress = self._progress.get(text)
         if progress is None:
-            return -1
-        return progress.positions[-1] if progress.positions else progress.position
-
-    def position(self, text: str) -> int:
-        """Return how much of the log the forecaster of a series has taken in."""
-        progress = self._progress.get(text)
-        return -1 if progress is None else progress.position
-
-    def _advance(self, progress: _SeriesProgress, count: int) -> None:
-        if progress.backlog:
-            self.backlog -= progress.advance(self._forecaster_of(progress), count)
-        if not progress.backlog:
-            self._behind.pop(progress.column.text, None)
-
-    def _begin_series(self, column: SeriesColumn) -> _SeriesProgress:
-        saved = self._saved.pop(column.text, None)
-        progress = _SeriesProgress(column, -1 if saved is None else saved.position, saved)
-        self._progress[column.text] = progress
+            raise SeriesUnknownError(f"nothing was measured of {text} yet", series=text)
+        while self._step(progress):
+            yield
+        if progress.failure:
+            raise UnfollowedError(f"{progress.failure}", series=text)
         return progress
 
-    def _looking_ahead(self, progress: _SeriesProgress) -> SeriesForecaster:
-        """Return what forecasts the series, all that waits for its turn taken in by a copy."""
+    def _step(self, progress: _Progress) -> bool:
+        """Take in one measurement of a series; return whether more may wait."""
+        forecaster = self._forecaster_of(progress)
+        if not progress.rows and not self._read(progress):
+            return False
+        try:
+            progress.take_in(forecaster)
+        except Exception as error:  # noqa: BLE001 - a forecaster may fail in any way; the others go on
+            series = progress.summary.text
+            progress.failure = (
+                f"{series}: its forecaster failed ({error!r}); start the service again"
+            )
+            self.problems[series] = progress.failure
+            progress.rows.clear()
+        self._taken += 1
+        return True
+
+    def _read(self, progress: _Progress) -> bool:
+        """Read the stored measurements after the position; return whether there are any."""
+        with self._lock:
+            since, progress.since = progress.since, math.inf
+            # Behind it may be measurements that were not noted, before `since` too.
+            last = progress.last
+            if since == math.inf or progress.failure:
+                if self._is_followed(progress):
+                    self._behind.pop(progress.summary.text, None)
+                self._count(progress, progress.taken)
+                return False
+        try:
+            rows = self._memory.arrivals(
+                progress.summary, since, progress.position, last, READ_AT_ONCE
+            )
+        except StorageError:
+            with self._lock:
+                progress.since = min(progress.since, since)
+            raise
+        progress.rows.extend(rows)
+        with self._lock:
+            self._count(progress, max(progress.noted, progress.taken + len(rows)))
+            if len(rows) == READ_AT_ONCE:
+                progress.since = min(progress.since, since)
+        return bool(rows) or self._read(progress)
+
+    def _count(self, progress: _Progress, noted: int) -> None:
+        """Correct the number of measurements of a series. Hold the lock."""
+        if self._is_followed(progress):
+            self._noted += noted - progress.noted
+            progress.noted = noted
+
+    def _is_followed(self, progress: _Progress) -> bool:
+        """Return whether a series has not left, nor begun again under its name. Hold the lock."""
+        return self._progress.get(progress.summary.text) is progress
+
+    def _answer(self, progress: _Progress, question: Mapping[str, Any]) -> Forecast:
+        asked = tuple(sorted(question.items()))
+        answer = progress.answers.get(asked)
+        if answer is None:
+            answer = self._looking_ahead(progress).forecast(**question)
+            if len(progress.answers) < MAX_ANSWERS:
+                progress.answers[asked] = answer
+        return answer
+
+    def _looking_ahead(self, progress: _Progress) -> SeriesForecaster:
+        """Return the forecaster of a series, or a copy that has taken in the measurements of the buffer too."""
         forecaster = self._forecaster_of(progress)
         if not progress.order.held:
             return forecaster
         if progress.looking_ahead is None:
-            progress.looking_ahead = self._make(progress.column.series)
-            deserialise(progress.looking_ahead, serialise(forecaster))
+            progress.looking_ahead = self._make(progress.summary.series)
+            progress.looking_ahead.restore(forecaster.state())
             for at, value in progress.order.held:
-                progress.looking_ahead.update(Measurement(progress.column.series, at, value))
+                progress.looking_ahead.update(Measurement(progress.summary.series, at, value))
         return progress.looking_ahead
 
-    def _forecaster_of(self, progress: _SeriesProgress) -> SeriesForecaster:
-        """Return what follows the series, read from its saved state if it was not yet wanted."""
-        if progress.forecaster is None:
-            series = progress.column.series
-            progress.forecaster = self._make(series)
-            if progress.saved is not None:
-                try:
-                    _read_state(progress, progress.forecaster, progress.saved.state)
-                except StateError as error:
-                    self.problems.append(f"the state of {series} is of no use: {error}")
-                    self._begin_again(progress)
-                progress.saved = None
+    def _forecaster_of(self, progress: _Progress) -> SeriesForecaster:
+        """Return the forecaster of a series, from its saved state if it has one."""
+        if progress.forecaster is not None:
+            return progress.forecaster
+        saved = self._memory.state(progress.summary) if progress.saved >= 0 else None
+        progress.forecaster = self._make(progress.summary.series)
+        if saved is not None:
+            try:
+                _restore(progress, progress.forecaster, saved.state)
+            except INVALID as error:
+                series = progress.summary.text
+                self.problems[series] = (
+                    f"{series}: its saved state is invalid ({error}); its forecaster begins again "
+                    "with the measurements that are kept"
+                )
+                self._begin_again(progress)
         return progress.forecaster
 
-    def _begin_again(self, progress: _SeriesProgress) -> None:
-        """Follow the series from what is kept of it in memory."""
-        progress.forecaster = self._make(progress.column.series)
+    def _begin_again(self, progress: _Progress) -> None:
+        """Begin again with the stored measurements of a series."""
+        progress.forecaster = self._make(progress.summary.series)
         progress.order = ArrivalOrder()
-        first = progress.times[progress.done] if progress.backlog else float("inf")
-        for at, value in progress.column.slice():
-            if at < first:
-                progress.order.arrive(at, value)
-                progress.forecaster.update(Measurement(progress.column.series, at, value))
+        progress.saved = progress.position = -1
+        with self._lock:
+            progress.since, progress.last = -math.inf, progress.summary.position
+            self._behind[progress.summary.text] = None
 
 
-def _read_state(progress: _SeriesProgress, forecaster: SeriesForecaster, text: bytes) -> None:
-    """Put a saved state into a series and its fresh forecaster; StateError if it is none."""
-    plain = parsed(text)
-    if not (isinstance(plain, dict) and plain.keys() == {"order", "forecaster"}):
-        raise StateError("a state has an order and a forecaster")
-    progress.order = ArrivalOrder()
-    refill(progress.order, {"state": plain["order"]})
-    refill(forecaster, plain["forecaster"])
+INVALID: Final = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+"""Errors that reading a damaged state may raise."""
 
 
-def _answerable(ask: Callable[..., Forecast]) -> set[str]:
-    """Return the questions that a forecaster takes; those of a kind are looked at once."""
-    function = getattr(ask, "__func__", ask)
-    if function not in _QUESTIONS:
-        _QUESTIONS[function] = set(inspect.signature(function).parameters) - {"self"}
-    return _QUESTIONS[function]
-
-
-_QUESTIONS: dict[Any, set[str]] = {}
+def _restore(progress: _Progress, forecaster: SeriesForecaster, text: bytes) -> None:
+    """Put a saved state into a series and its new forecaster; one of `INVALID` if it is damaged."""
+    state = checked_object(json.loads(text), ("order", "forecaster"), "a series")
+    progress.order.restore(state["order"])
+    forecaster.restore(state["forecaster"])

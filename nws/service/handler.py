@@ -1,88 +1,77 @@
-"""The request handler: what all routes share, and the answers made of it."""
+"""The request handler: the state that all routes share, and their answers."""
 
 import asyncio
 import contextlib
-import itertools
-import json
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from importlib import metadata
-from itertools import pairwise
-from operator import itemgetter
-from statistics import median_low
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-import numpy as np
-
-from nws.clique.sites import cliques_of
-from nws.errors import InputError
+from nws.clique.turns import TurnTable
 from nws.forecast import Forecast, Interval
-from nws.forecasters.scored import FEWEST_FOR_INTERVAL
-from nws.memory.archive import Slot
-from nws.memory.column import SeriesColumn
-from nws.memory.journal import BusyError, LogError
-from nws.memory.journalled import Submission
+from nws.forecasters.scored import MIN_FOR_INTERVAL
+from nws.memory.connection import StorageError
+from nws.memory.slots import Slot
+from nws.memory.sqlite import Arrival
+from nws.memory.summary import SeriesSummary
+from nws.memory.writer import BusyError
 from nws.service.arrival_order import ArrivalOrder
-from nws.service.database import CURRENT, Arrivals, ForecastDatabase
+from nws.service.database import CURRENT, ForecastDatabase
 from nws.service.events import EventBroker
+from nws.service.forecasting import UnfollowedError
+from nws.service.grid import on_grid
 from nws.service.messages import (
-    MOST_REASONS,
-    CliqueAnswer,
+    MAX_REASONS,
+    Forecasts,
     LeaseAnswer,
     NetworkForecast,
     Receipt,
+    RefusedSample,
+    SeriesEntry,
     SeriesLeague,
+    SeriesList,
     SeriesRange,
     ServiceStatus,
 )
-from nws.service.metrics import MetricsPage, in_slices
+from nws.service.metrics import SeriesMetrics, page_of
 from nws.service.registry import Lease, LeaseRegistry
-from nws.weather import assembled, entry
+from nws.service.worker import Job
+from nws.weather import Weather
 
 CLIQUE_PERIOD: Final = 120.0
 """Seconds in which every member of a clique gets a turn (NWS 2.x: DEFAULT_CLIQUE_PERIOD)."""
 # One fdatasync can take a minute while the disk is busy with mkfs or an unmount. Sending a batch
 # again is safe.
 DISK_SECONDS: Final = 20.0
-SAVE_SECONDS: Final = 300.0
-ROLL_UP_SECONDS: Final = 30.0
-"""How long a batch waits for the disk before its sender is told to send it again."""
+"""Seconds that a batch waits for the disk; then its sender must send it again."""
+STALL_SECONDS: Final = 30.0
+TIDY_SECONDS: Final = 30.0
 VERSION: Final = metadata.version("apples")
-MOST_AT_ONCE: Final = 250
-"""Rows that are checked before others get a turn."""
-MOST_PROBLEMS: Final = 50
-MOST_PAGES: Final = 4
-"""Questions for which a page of metrics is kept from scrape to scrape."""
-NOTHING_ARCHIVED: Final = "nothing is archived"
+MAX_PROBLEMS: Final = 50
 PER_PAGE: Final = 100
 LISTING_ORDERS: Final = ("series", "value", "age")
-MOST_PLACES: Final = 100_000
-BESIDE: Final = 16
-"""Slots at an end of a grid that tell how often it was measured there."""
-LATE: Final = 1.5
-"""Usual spacings without a measurement after which one is missing."""
 
 _log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class ListingQuery:
-    """What is asked of the list of series.
+    """A query of the list of series.
 
     Attributes
     ----------
     words
-        All of them must be in a name.
+        Words that must all be in a name.
     order
         One of `LISTING_ORDERS`.
     descending
-        Whether the last, the largest, the oldest come first.
+        Whether the order is reversed.
     page
-        From 1; one that is not there is the nearest that is.
+        Page number, from 1; beyond the last page it is the last.
     """
 
     words: str = ""
@@ -91,183 +80,26 @@ class ListingQuery:
     page: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesListing:
-    """A page of the list.
+def listed(
+    summaries: Sequence[SeriesSummary], query: ListingQuery, now: float
+) -> tuple[list[SeriesSummary], dict[str, int]]:
+    """Return a page of the series, which are given in the order of their names, and its counts.
 
-    Attributes
-    ----------
-    columns
-        At most `PER_PAGE`.
-    found, total
-        How many series the words are in, and how many there are.
-    page, pages
-        Which page it is, of how many; there is one at least.
+    The counts are ``found``, the matching series, ``total``, all series, ``page`` and ``pages``.
     """
-
-    columns: Sequence[SeriesColumn]
-    found: int
-    total: int
-    page: int
-    pages: int
-
-
-async def listed(
-    columns: Sequence[SeriesColumn], query: ListingQuery, now: float
-) -> SeriesListing:
-    """Return the part of the series, given in the order of their names, that is asked for."""
     words = query.words.lower().split()
-    found = list(columns)
-    if words:
-        names = await in_slices(columns, lambda column: column.text.lower())
-        fits = await in_slices(names, lambda name: all(word in name for word in words))
-        found = [column for column, fit in zip(columns, fits, strict=True) if fit]
+    found = [each for each in summaries if all(word in each.text.lower() for word in words)]
+    sign = -1.0 if query.descending else 1.0
     if query.order == "series":
         found = found[::-1] if query.descending else found
+    elif query.order == "value":
+        found.sort(key=lambda each: sign * each.latest)
     else:
-        keys = np.array(
-            await in_slices(
-                found,
-                (lambda column: column.latest)
-                if query.order == "value"
-                else (lambda column: now - column.seen(now)),
-            ),
-            dtype=float,
-        )
-        order = np.argsort(-keys if query.descending else keys, kind="stable")
-        found = [found[place] for place in order.tolist()]
+        found.sort(key=lambda each: sign * (now - each.seen(now)))
     pages = max(1, -(-len(found) // PER_PAGE))
     page = min(max(1, query.page), pages)
-    shown = found[(page - 1) * PER_PAGE : page * PER_PAGE]
-    return SeriesListing(shown, len(found), len(columns), page, pages)
-
-
-@dataclass(frozen=True, slots=True)
-class RegularGrid:
-    """What was measured in each place of a grid; a gap has no mean and a count of 0.
-
-    Attributes
-    ----------
-    times
-        One a place. Of measurements alone the middle: a place takes those that are nearer to its
-        time than to any other. With slots of the archive the beginning, a multiple of the step.
-    means, lows, highs, counts
-        Of what was measured in it.
-    partial
-        The times of the first and the last place, where measuring began or ended within: their
-        mean is not that of the whole place.
-    """
-
-    times: list[float] = field(default_factory=list)
-    means: list[float | None] = field(default_factory=list)
-    lows: list[float | None] = field(default_factory=list)
-    highs: list[float | None] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    partial: list[float] = field(default_factory=list)
-
-
-def on_grid(slots: Sequence[Slot], step: float) -> RegularGrid:
-    """Return what was measured on a grid of `step` seconds from the first slot to the last.
-
-    No value is ever carried over a gap.
-
-    Parameters
-    ----------
-    slots
-        In the order of time; a measurement is a slot of 0 s.
-    step
-        Seconds from place to place, > 0.
-
-    Raises
-    ------
-    ValueError
-        A step that is not positive, or more than 100,000 places.
-
-    Examples
-    --------
-    >>> measured = [Slot(at, 0.0, 1, at, at, at) for at in (0.0, 10.4, 30.0)]
-    >>> grid = on_grid(measured, step=10.0)
-    >>> grid.times, grid.means
-    ([0.0, 10.0, 20.0, 30.0], [0.0, 10.4, None, 30.0])
-    >>> minutes = [Slot(60.0 * n, 60.0, 6, 0.5, 0.1, 0.9) for n in range(7, 62)]
-    >>> hours = on_grid(minutes, step=3600.0)
-    >>> hours.times, hours.counts, hours.partial
-    ([0.0, 3600.0], [318, 12], [0.0, 3600.0])
-    """
-    if not (step > 0 and math.isfinite(step)):
-        raise InputError(
-            f"must be a positive number of seconds (is {step})",
-            code="value-range",
-            field="step",
-            value=step,
-        )
-    if not slots:
-        return RegularGrid()
-    summed = any(slot.step for slot in slots)
-    first = slots[0].start
-    begin = math.floor(first / step) * step if summed else first - step / 2
-
-    def place_of(slot: Slot) -> int:
-        return math.floor((slot.start + slot.step / 2 - begin) / step)
-
-    count = place_of(slots[-1]) + 1
-    if count > MOST_PLACES:
-        raise InputError(
-            f"gives {count} places, more than {MOST_PLACES}; use a longer step",
-            code="value-range",
-            field="step",
-            value=count,
-            bound=MOST_PLACES,
-        )
-    found: dict[int, list[Slot]] = {}
-    for slot in slots:
-        found.setdefault(place_of(slot), []).append(slot)
-    grid = RegularGrid()
-    for place in range(count):
-        held = found.get(place, [])
-        mean, low, high = _band(held)
-        grid.times.append(begin + place * step + (0.0 if summed else step / 2))
-        grid.means.append(mean)
-        grid.lows.append(low)
-        grid.highs.append(high)
-        grid.counts.append(sum(slot.count for slot in held))
-    # Of the slots beside an end: its own may hold less.
-    early = min(_spacing(slots[1:BESIDE]), _spacing(slots[:BESIDE]))
-    late = min(_spacing(slots[-BESIDE:-1]), _spacing(slots[-BESIDE:]))
-    edges = set()
-    if _start(slots[0], early) - begin > LATE * early:
-        edges.add(grid.times[0])
-    if begin + count * step - _stop(slots[-1], late) > LATE * late:
-        edges.add(grid.times[-1])
-    grid.partial.extend(sorted(edges))
-    return grid
-
-
-def _band(slots: list[Slot]) -> tuple[float | None, float | None, float | None]:
-    """Return mean, low and high of slots together."""
-    if not slots:
-        return None, None, None
-    total = sum(slot.count for slot in slots)
-    mean = math.fsum(slot.mean * (slot.count / total) for slot in slots)
-    low, high = min(slot.low for slot in slots), max(slot.high for slot in slots)
-    return min(max(mean, low), high), low, high
-
-
-def _spacing(slots: Sequence[Slot]) -> float:
-    """Return the usual seconds from one measurement to the next; infinity where nothing tells."""
-    found = [slot.step / slot.count for slot in slots if slot.step]
-    found += [b.start - a.start for a, b in pairwise(slots) if not (a.step or b.step)]
-    return median_low(found) if found else math.inf
-
-
-def _start(slot: Slot, spacing: float) -> float:
-    """Return when measuring began in the first slot: as many as it holds, it holds at its end."""
-    return slot.start + max(0.0, slot.step - slot.count * spacing) if slot.step else slot.start
-
-
-def _stop(slot: Slot, spacing: float) -> float:
-    """Return when measuring ended in the last slot: as many as it holds, it holds at its beginning."""
-    return slot.start + min(slot.step, slot.count * spacing) if slot.step else slot.start
+    counts = {"found": len(found), "total": len(summaries), "page": page, "pages": pages}
+    return found[(page - 1) * PER_PAGE : page * PER_PAGE], counts
 
 
 @dataclass
@@ -279,20 +111,22 @@ class RequestHandler:
     database
         Memory and forecasters.
     secret
-        What the endpoints of probing hosts ask of each other.
+        The secret that endpoints and probers of links share.
     period
         Of the cliques, in seconds.
     monotonic, clock
         Seconds that only go forward, for leases; seconds since the epoch.
     own_process
-        Whether nothing but the service runs in this process; then the garbage collector leaves
-        alone what follows the series, and whatever else there is.
+        Whether only the service runs in this process; then the garbage collector skips the forecasters
+        and all other objects.
     failing
-        What of the work beside the requests failed the last time, and why, by what it is.
+        Problem lines of periodic work that failed the last time, by the name of the work.
     disk_seconds
-        How long a request to store waits for the disk.
-    save_seconds, roll_up_seconds
-        Interval between two times that the states are saved, and that the archive takes in measurements.
+        Seconds that a request to store waits for the disk.
+    tidy_seconds
+        Interval between two savings of states and removals of old measurements.
+    stall_seconds
+        Seconds after which the stream of a reader that takes no events ends.
     """
 
     database: ForecastDatabase
@@ -302,99 +136,107 @@ class RequestHandler:
     clock: Callable[[], float] = time.time
     own_process: bool = False
     leases: LeaseRegistry = field(default_factory=LeaseRegistry)
+    turns: TurnTable = field(init=False)
     broker: EventBroker = field(default_factory=EventBroker)
-    asked_to_store: int = 0
     stored_total: int = 0
     refused_total: int = 0
     started: float = field(default_factory=time.monotonic)
     loop: asyncio.AbstractEventLoop | None = None
     mended: list[str] = field(default_factory=list)
     failing: dict[str, str] = field(default_factory=dict)
-    pages: dict[tuple[float | None, float | None], MetricsPage] = field(default_factory=dict)
     disk_seconds: float = DISK_SECONDS
-    save_seconds: float = SAVE_SECONDS
-    roll_up_seconds: float = ROLL_UP_SECONDS
+    tidy_seconds: float = TIDY_SECONDS
+    stall_seconds: float = STALL_SECONDS
 
-    def on_stored(self, arrivals: Arrivals) -> None:
-        """Push what was stored to those who listen; called in the threads of the log."""
-        if self.loop is not None and self.broker.subscribers:
-            events = [(column.text, at, value) for column, _, at, value in arrivals]
-            self.loop.call_soon_threadsafe(self.broker.publish, events)
+    def __post_init__(self) -> None:
+        self.turns = TurnTable(self.period, self.monotonic())
+
+    def on_stored(self, arrivals: Sequence[Arrival]) -> None:
+        """Publish stored measurements to the subscribers; called in the writer's thread."""
+        if self.loop is not None:
+            self.broker.publish(arrivals, self.loop)
 
     @contextlib.contextmanager
-    def going_on(self, what: str) -> Iterator[None]:
-        """Name a piece of the keeping that fails among the problems, until one does not, and go on.
+    def report_failure(self, consequence: str) -> Iterator[None]:
+        """List a failure of periodic work among the problems, until the work succeeds, and go on.
 
-        Whatever it is: a service whose archive, states or forecasters stand still without a word looks well.
+        Any failure: a service that silently stops saving states looks well.
         """
         try:
             yield
         except Exception as error:  # noqa: BLE001 - see above
-            known = isinstance(error, OSError | LogError | BusyError)
+            known = isinstance(error, OSError | StorageError | BusyError)
             reason = str(error) if known and str(error) else repr(error)
-            if what not in self.failing:
-                _log.warning("%s: %s", what, reason, exc_info=not known)
-            self.failing[what] = f"{what}: {reason}"
+            if consequence not in self.failing:
+                _log.warning("%s: %s", consequence, reason, exc_info=not known)
+            self.failing[consequence] = f"{consequence}: {reason}"
         else:
-            self.failing.pop(what, None)
+            self.failing.pop(consequence, None)
 
     async def store(self, rows: Sequence[tuple[str, float, float]]) -> Receipt:
         """Store rows and return when they are on the disk."""
-        self.asked_to_store += 1
-        submissions: list[tuple[int, Submission]] = []
-        for start in range(0, len(rows), MOST_AT_ONCE):
-            if start:
-                await asyncio.sleep(0)  # others first
-            part = rows[start : start + MOST_AT_ONCE]
-            submissions.append((start, self.database.submit(part)))
-        futures = [future for _, each in submissions for future in each.futures]
-        await _on_disk(futures, self.disk_seconds)
-        if self.database.roll_up_due:  # or what this sender sends next would push it out
-            with self.going_on(NOTHING_ARCHIVED):
-                await asyncio.to_thread(self.database.roll_up)
-        parts = [each for _, each in submissions]
-        refused = sorted(
-            ((start + i, error) for start, each in submissions for i, error in each.refused),
-            key=itemgetter(0),
-        )
-        stored = sum(each.stored for each in parts)
-        self.stored_total += stored
-        self.refused_total += len(refused)
+        waiting = asyncio.wrap_future(self.database.submit(rows))
+        try:
+            result = await asyncio.wait_for(asyncio.shield(waiting), self.disk_seconds)
+        except TimeoutError:
+            waiting.add_done_callback(_ignore_outcome)
+            raise StorageError(
+                f"the disk did not answer in {self.disk_seconds:g} s", seconds=self.disk_seconds
+            ) from None
+        self.stored_total += result.stored
+        self.refused_total += len(result.refused)
         return Receipt(
-            stored=stored,
-            duplicates=len(rows) - len(refused) - stored,
+            stored=result.stored,
+            duplicates=result.duplicates,
             refused=[
-                {"index": i, "reason": str(error)[:300], "code": error.code}
-                for i, error in refused[:MOST_REASONS]
+                RefusedSample(index=index, reason=str(error)[:300], code=error.code)
+                for index, error in result.refused[:MAX_REASONS]
             ],
-            refused_total=len(refused),
-            late=sum(each.late for each in parts),
-            ahead=sum(each.ahead for each in parts),
+            refused_total=len(result.refused),
+            late=result.late,
+            ahead=result.ahead,
         )
 
-    async def forecasts(self, names: Iterable[str], **question: Any) -> bytes:
-        """Return the forecasts of series, known or not, as JSON; others are served meanwhile."""
-        asked = {key: value for key, value in question.items() if value is not None}
+    async def forecasts(self, names: Sequence[str], **question: Any) -> Forecasts:
+        """Return the forecasts of series, known or not, in the order asked."""
         asof = self.clock()
-        found = await in_slices(names, lambda name: json.dumps(self.forecast(name, **asked)))
-        return f'{{"asof":{asof!r},"forecasts":[{",".join(found)}]}}'.encode()
+        found = await self._job(self._forecasts(names, _asked(question)))
+        return Forecasts(asof=asof, forecasts=found)
 
     async def listing(self, query: ListingQuery, **question: Any) -> dict[str, Any]:
         """Return a page of the series, each as of `forecasts` with its ``latest`` value.
 
-        No other is forecast. With them ``found``, ``total``, ``page`` and ``pages`` of a
-        `SeriesListing`.
+        Only they are forecast. The answer has the counts of `listed` too.
         """
-        asked = {key: value for key, value in question.items() if value is not None}
-        found = await listed(self.database.columns(), query, self.clock())
-        series = await in_slices(
-            found.columns,
-            lambda column: {**self.forecast(column.text, **asked), "latest": column.latest},
+        shown, counts = await asyncio.to_thread(
+            listed, self.database.summaries(), query, self.clock()
         )
-        return {
-            "series": series,
-            **{name: getattr(found, name) for name in ("found", "total", "page", "pages")},
-        }
+        answers = await self._job(
+            self._forecasts([summary.text for summary in shown], _asked(question))
+        )
+        series = [
+            {**answer.model_dump(), "latest": summary.latest}
+            for answer, summary in zip(answers, shown, strict=True)
+        ]
+        return {"series": series, **counts}
+
+    def entries(self, matches: Callable[[str], bool], limit: int) -> SeriesList:
+        """Return the series with matching names; not in the event loop: there may be many."""
+        found = [each for each in self.database.summaries() if matches(each.text)]
+        return SeriesList(total=len(found), series=[self._entry(each) for each in found[:limit]])
+
+    def _entry(self, summary: SeriesSummary) -> SeriesEntry:
+        fresh = self.database.freshness(summary.text)
+        return SeriesEntry(
+            series=summary.text,
+            state=fresh.state,
+            age=fresh.age,
+            period=fresh.period,
+            count=summary.count,
+            oldest=summary.oldest,
+            newest=summary.newest,
+            latest=summary.latest,
+        )
 
     def kept(
         self,
@@ -406,7 +248,8 @@ class RequestHandler:
     ) -> SeriesRange:
         """Return the measurements later than `start`, until `stop`, the latest `count` of them.
 
-        On a grid of `step` from a start on, those archived too. It may read files.
+        On a grid of `step` from a start on, slots of older measurements too. It reads the database:
+        not in the event loop.
 
         Raises
         ------
@@ -422,8 +265,7 @@ class RequestHandler:
             samples = database.memory.samples(series, since, until, count)
             slots = [Slot(at, 0.0, 1, value, value, value) for at, value in samples]
         else:
-            until = min(until, self.clock() + database.memory.retention.skew)
-            slots = database.slots(series, since, until, step)
+            slots = database.slots(series, since, until)
         if step is None:
             answer.times, answer.values = [s.start for s in slots], [s.mean for s in slots]
         elif slots:
@@ -434,68 +276,82 @@ class RequestHandler:
             answer.resolution = max(slot.step for slot in slots)
         return answer
 
-    async def weather(self, **question: Any) -> list[bytes]:
-        """Return the weather of what is current as ``nws.weather/1``, in pieces: what is stale is not known."""
-        asked = {key: value for key, value in question.items() if value is not None}
-
-        def told(column: SeriesColumn) -> tuple[str, str] | None:
-            forecast, fresh = self.database.forecast(column.text, **asked)
-            if forecast is None or fresh.state != CURRENT or forecast.value < 0:
-                return None
-            return entry(column.series, forecast)
-
+    async def weather(self, **question: Any) -> str:
+        """Return the weather of the current series as ``nws.weather/1``."""
         now = self.clock()
-        found = await in_slices(self.database.columns(), told)
-        return [
-            piece.encode()
-            for piece in assembled(now, (each for each in found if each is not None))
+        current = [
+            each
+            for each in self.database.summaries()
+            if self.database.freshness(each.text).state == CURRENT
         ]
-
-    async def metrics(self, over: float | None, level: float | None) -> list[bytes]:
-        """Return the page for a Prometheus server, in pieces."""
-        page = self.pages.pop((over, level), None)
-        if page is None:
-            question = {"over": over, "level": level}
-            asked = {key: value for key, value in question.items() if value is not None}
-            page = MetricsPage(self.database, asked, self.clock)
-        self.pages[over, level] = page  # the latest one asked for is the last one to be forgotten
-        while len(self.pages) > MOST_PAGES:
-            del self.pages[next(iter(self.pages))]
-        return await page.pieces(self.status)
-
-    def forecast(self, name: str, **question: Any) -> dict[str, Any]:
-        """Return a `NetworkForecast` as a document."""
-        forecast, fresh = self.database.forecast(name, **question)
-        answer = {
-            **NOTHING_KNOWN,
-            "series": name,
-            "state": fresh.state,
-            "age": fresh.age,
-            "period": fresh.period,
+        names = [summary.text for summary in current]
+        found = await self._job(self.database.forecasting.forecasts(names, _asked(question)))
+        known = {
+            summary.series: forecast
+            for summary, forecast in zip(current, found, strict=True)
+            if forecast is not None and forecast.value >= 0
         }
-        if forecast is None:
-            return answer
-        answer |= forecast_fields(forecast)
-        order = self.database.forecasting.order(name)
-        if order is not None:
-            answer |= order_fields(order)
-        answer["remarks"] = [*answer["remarks"], *no_interval(forecast)]
-        return answer
+        return await asyncio.to_thread(lambda: Weather.of(known, now).to_json())
+
+    async def metrics(self, over: float | None, level: float | None) -> bytes:
+        """Return the page for a Prometheus server, with forecasts that wait for no measurement."""
+        summaries = self.database.summaries()
+        names = [summary.text for summary in summaries]
+        question = _asked({"over": over, "level": level})
+        found = await self._job(self.database.forecasting.answers_now(names, question))
+
+        def page() -> bytes:
+            series = [
+                SeriesMetrics(summary, self.database.freshness(summary.text), forecast)
+                for summary, forecast in zip(summaries, found, strict=True)
+            ]
+            return page_of(series, self.status())
+
+        return await asyncio.to_thread(page)
+
+    async def forecast(self, name: str, **question: Any) -> NetworkForecast:
+        """Return the forecast of one series."""
+        (found,) = await self._job(self._forecasts([name], _asked(question)))
+        return found
 
     def latest(self, name: str) -> float | None:
-        """Return the last value of a series; None where nothing was measured."""
-        column = self.database.memory.column(name)
-        return None if column is None else column.latest
+        """Return the last value of a series; None if it is unknown."""
+        summary = self.database.memory.summary(name)
+        return None if summary is None else summary.latest
 
-    def league(self, name: str, **question: Any) -> SeriesLeague:
-        """Return the league of a series' predictors; empty where it is unknown, or its profile keeps none."""
-        asked = {key: value for key, value in question.items() if value is not None}
+    async def league(self, name: str, **question: Any) -> SeriesLeague:
+        """Return the league of a series' predictors; empty if it is unknown, or its profile has no league."""
         fresh = self.database.freshness(name)
-        try:
-            found = self.database.forecasting.league(name, **asked)
-        except LookupError:
-            found = None
-        return SeriesLeague.of(name, fresh.state, fresh.age, found)
+        table = None
+        with contextlib.suppress(LookupError):
+            table = await self._job(self.database.forecasting.league(name, _asked(question)))
+        return SeriesLeague.of(name, fresh.state, fresh.age, table)
+
+    async def _job(self, job: Job[Result]) -> Result:
+        """Return the result of a job of the forecasters' thread."""
+        return await asyncio.wrap_future(self.database.forecasting.worker.submit(job))
+
+    def _forecasts(
+        self, names: Iterable[str], question: dict[str, Any]
+    ) -> Job[list[NetworkForecast]]:
+        answers = []
+        for name in names:
+            fresh = self.database.freshness(name)
+            answer = NetworkForecast(
+                series=name, state=fresh.state, age=fresh.age, period=fresh.period
+            )
+            try:
+                forecast = yield from self.database.forecasting.forecast(name, question)
+            except UnfollowedError as error:
+                answer.remarks = [str(error)]
+            except LookupError:
+                pass
+            else:
+                order = self.database.forecasting.order(name)
+                answer = answer.model_copy(update=forecast_fields(forecast, order))
+            answers.append(answer)
+            yield
+        return answers
 
     def registered(self, lease: Lease, now: float) -> LeaseAnswer:
         """Return the answer that describes a registration."""
@@ -511,26 +367,9 @@ class RequestHandler:
             alive_for=now - lease.since,
         )
 
-    def cliques(self) -> dict[str, CliqueAnswer]:
-        """Return the cliques of those that are there and can be probed."""
-        now = self.monotonic()
-        reachable = {
-            name: self.registered(lease, now)
-            for name, lease in self.leases.alive(now).items()
-            if lease.registration.address
-        }
-        return {
-            name: CliqueAnswer(
-                name=name,
-                period=self.period,
-                members=[reachable[member] for member in members],
-            )
-            for name, members in cliques_of({n: a.site for n, a in reachable.items()}).items()
-        }
-
-    def status(self, measurements: int | None = None) -> ServiceStatus:
-        """Return how the service is; `measurements`: how many are kept, if that is known."""
-        columns = self.database.columns()
+    def status(self) -> ServiceStatus:
+        """Return the health of the service."""
+        summaries = self.database.summaries()
         problems = [*self.database.problems(), *self.failing.values()]
         retention = self.database.memory.retention
         limits = {each.name: getattr(retention, each.name) for each in fields(retention)}
@@ -539,8 +378,8 @@ class RequestHandler:
             version=VERSION,
             profile=self.database.profile,
             uptime=time.monotonic() - self.started,
-            series=len(columns),
-            measurements=sum(map(len, columns)) if measurements is None else measurements,
+            series=len(summaries),
+            measurements=sum(summary.count for summary in summaries),
             stored_total=self.stored_total,
             refused_total=self.refused_total,
             backlog=self.database.forecasting.backlog,
@@ -548,42 +387,24 @@ class RequestHandler:
             retention={
                 key: None if value == float("inf") else value for key, value in limits.items()
             },
-            problems=problems[:MOST_PROBLEMS],
+            problems=problems[:MAX_PROBLEMS],
             problems_total=len(problems),
-            archived_bytes=self.database.archive.size(),
-            mended=[*self.mended, *self.database.mended()][:MOST_PROBLEMS],
+            archived_bytes=self.database.memory.slot_bytes(),
+            mended=[*self.mended, *self.database.mended][:MAX_PROBLEMS],
         )
 
 
-async def _on_disk(futures: "list[Future[int]]", seconds: float) -> None:
-    """Return when all are done; raise what the first of them that failed says, or that it takes too long.
-
-    The loop is woken up once for all of them.
-    """
-    if not futures:
-        return
-    loop, ready, left = asyncio.get_running_loop(), asyncio.Event(), itertools.count(1)
-
-    def done(_: "Future[int]") -> None:
-        if next(left) == len(futures):
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(ready.set)
-
-    for future in futures:
-        future.add_done_callback(done)
-    timer = loop.call_later(seconds, ready.set)
-    await ready.wait()
-    timer.cancel()
-    for future in futures:
-        if future.done() and (error := future.exception()) is not None:
-            raise error
-    if not all(future.done() for future in futures):
-        raise LogError(f"the disk did not answer in {seconds:g} s", full=False, seconds=seconds)
+def _asked(question: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a question without defaults."""
+    return {key: value for key, value in question.items() if value is not None}
 
 
-NOTHING_KNOWN: Final = NetworkForecast(
-    series="", state="unknown", age=None, period=None
-).model_dump()
+def _ignore_outcome(future: "asyncio.Future[Any]") -> None:
+    """Discard the outcome of a batch after its sender got an answer."""
+    if not future.cancelled():
+        future.exception()
+
+
 FORECAST_FIELDS: Final = {
     kind: tuple(each.name for each in fields(kind) if each.name in NetworkForecast.model_fields)
     for kind in (Forecast, Interval)
@@ -591,26 +412,17 @@ FORECAST_FIELDS: Final = {
 """The fields of a forecast, and of its interval, that an answer has."""
 
 
-def order_fields(order: ArrivalOrder) -> dict[str, Any]:
-    """Return what an answer tells of the order in which measurements came."""
-    return {
-        "held": len(order.held),
-        "late": order.late,
-        "ahead": order.ahead,
-        "remarks": [order.remark] if order.remark else [],
-    }
-
-
-def no_interval(forecast: Forecast) -> list[str]:
-    """Return why a forecast has no interval yet, if that is why it has none."""
-    if forecast.interval is not None or forecast.samples >= FEWEST_FOR_INTERVAL:
-        return []
-    return [f"no interval before {FEWEST_FOR_INTERVAL} measurements; there are {forecast.samples}"]
-
-
-def forecast_fields(forecast: Forecast) -> dict[str, Any]:
-    """Return the fields of a forecast, and of its interval if it has one, that an answer has."""
+def forecast_fields(forecast: Forecast, order: ArrivalOrder | None) -> dict[str, Any]:
+    """Return the fields of an answer that a forecast, its interval and the order of arrival fill."""
     found = {name: getattr(forecast, name) for name in FORECAST_FIELDS[Forecast]}
+    remarks = []
+    if order is not None:
+        found |= {"held": len(order.held), "late": order.late, "ahead": order.ahead}
+        remarks += [order.remark] if order.remark else []
     if forecast.interval is not None:
         found |= {name: getattr(forecast.interval, name) for name in FORECAST_FIELDS[Interval]}
-    return found
+    elif forecast.samples < MIN_FOR_INTERVAL:
+        remarks.append(
+            f"no interval before {MIN_FOR_INTERVAL} measurements; there are {forecast.samples}"
+        )
+    return {**found, "remarks": remarks}

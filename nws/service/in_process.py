@@ -37,17 +37,17 @@ class Round:
 class NetworkWeatherService:
     """Measures, remembers and forecasts.
 
-    The memory is the only thing that sensing and forecasting share: whatever is stored in it, by
-    `sense` or by others, the next forecast takes in. Each series has its own forecaster, which
-    sees its measurements in the order of time; one that comes later than a later one is
-    remembered but no longer forecast from.
+    Sensing and forecasting share only the memory: the next forecast takes in all measurements stored in it,
+    by `sense` or by others. Each series has its own forecaster, which
+    takes in the measurements in the order of time; a late measurement is
+    stored but not forecast from.
 
     Parameters
     ----------
     memory
-        Where measurements are kept.
+        The memory of the measurements.
     sensors
-        What `sense` runs, in this order.
+        The sensors that `sense` runs, in this order.
     profile
         Makes a fresh forecaster for a new series; None: `nws.forecasters.profiles.default_of` its resource.
     clock
@@ -82,10 +82,10 @@ class NetworkWeatherService:
         self._forecasting = Lock()
 
     def sense(self) -> Round:
-        """Run every sensor once, one after the other, and store what they measure.
+        """Run every sensor once, one after the other, and store the measurements.
 
-        Never two at once, not even when called from several threads: probes would measure each
-        other. A sensor that fails costs its own series this round and nothing else.
+        Two sensors never run at once, even if several threads call: probes would measure each
+        other. A failed sensor costs its own series this round and nothing else.
         """
         stored: list[Measurement] = []
         failures: list[SensorFailure] = []
@@ -106,11 +106,10 @@ class NetworkWeatherService:
         level: float = 0.9,
         criterion: Criterion | None = None,
     ) -> Forecast:
-        """Return what to expect of `series`: next, or in the mean `over` so many seconds.
+        """Return the forecast of the next value of `series`, or of the mean of the next `over` seconds.
 
-        The forecast names the horizon that was nearest to `over`, and has an interval of `level`,
-        if the profile has such (`nws.forecasters.scored.ScoredForecaster.forecast`). It is good by the error
-        of `criterion`, if given: the absolute and the squared error choose differently.
+        It has the horizon nearest to `over`, and an interval of `level` if the profile makes intervals
+        (`nws.forecasters.scored.ScoredForecaster.forecast`). It minimises the error of `criterion`, if given.
 
         Raises
         ------
@@ -123,12 +122,12 @@ class NetworkWeatherService:
     def league(
         self, series: SeriesName, over: float | None = None, criterion: Criterion | None = None
     ) -> LeagueTable | None:
-        """Return how wrong the predictors of `series` have been; None where its profile has no choice.
+        """Return the errors of the predictors of `series`; None if its profile does not choose between predictors.
 
         Parameters
         ----------
         over, criterion
-            As of `forecast`, whose horizon it is of.
+            As of `forecast`.
 
         Raises
         ------

@@ -1,9 +1,12 @@
-"""Where a service may listen, and what it needs to be installed. It loads neither FastAPI nor uvicorn."""
+"""Addresses of a service, and the packages that it needs. It loads neither FastAPI nor uvicorn."""
 
+import errno
 import importlib.util
 import ipaddress
+import socket
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 from nws.errors import CodedError
 from nws.service.tokens import TokenFile
@@ -15,9 +18,15 @@ class ListenRefusedError(CodedError, ValueError):
     code = "listen-refused"
 
 
+class AddressUnusableError(CodedError, OSError):
+    """Nothing can listen at an address: its port is in use, or the address is not of this machine."""
+
+    code = "address-unusable"
+
+
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where to listen and under which names.
+    """The address of a service, and its names.
 
     Attributes
     ----------
@@ -26,7 +35,7 @@ class Listen:
     certificate, key
         Files of a TLS certificate and its key; both or none.
     names
-        Further names that the Host header may say.
+        Further names in the Host header.
     """
 
     host: str = "127.0.0.1"
@@ -37,7 +46,7 @@ class Listen:
 
     @property
     def accepted(self) -> tuple[str, ...]:
-        """What the Host header may say: the names, and the address as it stands in a URL.
+        """Valid names in the Host header: the names, and the address as in a URL.
 
         Examples
         --------
@@ -49,17 +58,17 @@ class Listen:
 
 
 def check_exposure(listen: Listen, tokens: TokenFile | None = None) -> None:
-    """Refuse to listen beyond loopback without TLS and without a token; there is no way around.
+    """Refuse to listen beyond loopback without TLS and without a token; no option turns this off.
 
     Parameters
     ----------
     tokens
-        Those that callers show; None: the service admits them in another way.
+        Tokens of the clients; None: the service authenticates clients in another way.
 
     Raises
     ------
     ListenRefusedError
-        It would be open to a network that can read along or walk in.
+        Other hosts could read the tokens, or use the service without one.
     """
     if (listen.certificate is None) != (listen.key is None):
         raise ListenRefusedError(
@@ -85,6 +94,67 @@ def check_exposure(listen: Listen, tokens: TokenFile | None = None) -> None:
         )
 
 
+def bound_sockets(listen: Listen) -> list[socket.socket]:
+    """Return a socket, bound but not yet listening, for each address of the host.
+
+    Raises
+    ------
+    AddressUnusableError
+        Another process listens there, or this machine does not have the address.
+    """
+    sockets: list[socket.socket] = []
+    port, refused = listen.port, OSError(errno.EADDRNOTAVAIL, "the name has no address")
+    try:
+        found = socket.getaddrinfo(
+            listen.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            try:
+                sockets.append(_bound(family, (address[0], port, *address[2:])))
+            except OSError as error:
+                # Without IPv6 in the kernel, /etc/hosts may still map localhost to ::1 too.
+                if family != socket.AF_INET6 or error.errno not in IPV6_OFF:
+                    raise
+                refused = error
+                continue
+            port = sockets[-1].getsockname()[1]  # port 0: the same one for all addresses
+        if not sockets:
+            raise refused
+    except OSError as error:
+        for one in sockets:
+            one.close()
+        raise address_unusable(listen, error) from error
+    return sockets
+
+
+IPV6_OFF: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+def _bound(family: int, address: tuple[Any, ...]) -> socket.socket:
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind(address)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
+def address_unusable(listen: Listen, error: OSError) -> AddressUnusableError:
+    """Return the error of an address that cannot be used."""
+    host = f"[{listen.host}]" if ":" in listen.host else listen.host
+    address, reason = f"{host}:{listen.port}", error.strerror or str(error)
+    return AddressUnusableError(
+        f"--listen {address}: {reason}; end the process that listens there, or give another address",
+        option="--listen",
+        address=address,
+        reason=reason,
+    )
+
+
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -95,7 +165,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Return host and port of ``HOST:PORT``; `ListenRefusedError` where it is none.
+    """Return host and port of ``HOST:PORT``; `ListenRefusedError` if it is invalid.
 
     Examples
     --------
@@ -114,7 +184,7 @@ def address_of(listen: str) -> tuple[str, int]:
 
 
 def check_installed() -> None:
-    """Refuse to go on without what serves HTTP."""
+    """Raise ListenRefusedError if a package of the HTTP server is missing."""
     missing = [m for m in ("fastapi", "uvicorn") if importlib.util.find_spec(m) is None]
     if missing:
         raise ListenRefusedError(

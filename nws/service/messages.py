@@ -1,20 +1,21 @@
 """The messages of the service, strict: unknown fields, NaN and wrong types are refused."""
 
+import ipaddress
 from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, with_config
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, with_config
 from pydantic.config import JsonDict
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
-from nws.errors import CodedError
 from nws.forecaster import Criterion, LeagueTable
-from nws.measurement import AMOUNTS, MOST, SCHEMA, SHARES
+from nws.measurement import AMOUNTS, MAX_MEASUREMENTS, SCHEMA, SHARES
 
-MOST_ASKED: Final = 2_000
-MOST_RANGE: Final = 10_000
-MOST_REASONS: Final = 100
+MAX_ASKED: Final = 2_000
+MAX_RANGE: Final = 10_000
+MAX_REASONS: Final = 100
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 SERIES: Final = rf"^{_PART}/{_PART}(/{_PART})?$"
@@ -41,7 +42,7 @@ def _within(resources: Collection[str], **bounds: float) -> JsonDict:
 KINDS: Final[JsonDict] = {
     "allOf": [_within(SHARES, minimum=0, maximum=1), _within(AMOUNTS, minimum=0)]
 }
-"""What `nws.measurement.checked_amount` refuses, for those who read the schema."""
+"""The bounds of `nws.measurement.checked_amount` in the schema of OpenAPI."""
 
 
 @with_config(ConfigDict(**STRICT, json_schema_extra=KINDS))
@@ -58,7 +59,7 @@ class Batch(BaseModel):
 
     model_config = STRICT
     form: Annotated[Literal["nws.measurements/1"], Field(alias="schema")] = SCHEMA
-    measurements: Annotated[list[Sample], Field(max_length=MOST)]
+    measurements: Annotated[list[Sample], Field(max_length=MAX_MEASUREMENTS)]
 
 
 class RefusedSample(BaseModel):
@@ -81,45 +82,59 @@ class Receipt(BaseModel):
 
 
 class ForecastRequest(BaseModel):
-    """Which series to forecast, all at one instant, and for what.
+    """A request to forecast series, all at one instant.
 
-    ``over``: the mean of the next so many seconds; else the next value. ``level``: of the interval.
-    ``criterion``: the error that the forecast makes least.
+    ``over``: forecast the mean of these next seconds; default: the next value. ``level``: of the interval.
+    ``criterion``: the error that the forecast minimises.
     """
 
     model_config = STRICT
-    series: Annotated[list[SeriesText], Field(max_length=MOST_ASKED)]
+    series: Annotated[list[SeriesText], Field(max_length=MAX_ASKED)]
     over: Seconds | None = None
     level: Level | None = None
     criterion: Criterion | None = None
 
 
 class NetworkForecast(BaseModel):
-    """A forecast, how wrong such forecasts were, and how fresh what it is made of is.
+    """A forecast, the error of such forecasts, and the age of its last measurement.
 
-    ``value`` is null where nothing is known yet; never an old value as if it were new.
+    ``value`` is null without a forecast.
     """
 
-    series: str
-    state: State
+    series: str = Field(description="Name of the series.")
+    state: State = Field(
+        description="Whether measurements are current; stale: none for three periods."
+    )
     age: float | None = Field(description="Seconds since the last measurement.")
-    period: float | None = Field(description="The usual seconds between two.")
-    value: float | None = None
+    period: float | None = Field(description="Usual seconds between two measurements.")
+    value: float | None = Field(None, description="The forecast; null: no forecast yet.")
     error: float | None = Field(None, description="Mean absolute error of such forecasts so far.")
-    method: str | None = None
-    samples: int = 0
-    time: float | None = Field(None, description="When the last measurement was taken.")
-    rmse: float | None = None
-    lower: float | None = None
-    upper: float | None = None
-    level: float | None = None
-    coverage: float | None = Field(None, description="The interval's, as it really was.")
-    horizon: int | None = Field(None, description="The mean of so many samples to come.")
-    over: float | None = Field(None, description="The same in seconds.")
-    held: int = Field(0, description="Measurements that wait for earlier ones; forecast from.")
-    late: int = Field(0, description="Measurements that came too late to be forecast from.")
-    ahead: int = Field(0, description="Stamps that lay ahead of what came after them.")
-    remarks: list[str] = Field([], description="What was left out of this answer, and why.")
+    method: str | None = Field(None, description="Forecaster of the value.")
+    samples: int = Field(0, description="Measurements behind the forecast.")
+    time: float | None = Field(
+        None, description="Time of the last measurement, in seconds since the epoch."
+    )
+    rmse: float | None = Field(
+        None, description="Root mean squared error of such forecasts so far."
+    )
+    lower: float | None = Field(None, description="Lower end of the interval.")
+    upper: float | None = Field(None, description="Upper end of the interval.")
+    level: float | None = Field(None, description="Share of values that the interval is to hold.")
+    coverage: float | None = Field(None, description="Share of past values inside their interval.")
+    horizon: int | None = Field(
+        None, description="Future samples in the forecast mean; null: the next sample."
+    )
+    over: float | None = Field(None, description="The horizon in seconds.")
+    held: int = Field(
+        0, description="Measurements that wait for earlier measurements, in forecasts meanwhile."
+    )
+    late: int = Field(0, description="Measurements that arrived too late for the forecast.")
+    ahead: int = Field(
+        0, description="Measurements stamped later than measurements that arrived after them."
+    )
+    remarks: list[str] = Field(
+        [], description="Measurements left out of this answer, with the reason."
+    )
 
 
 class Forecasts(BaseModel):
@@ -138,11 +153,11 @@ class PredictorScore(BaseModel):
 
 
 class CandidateScore(BaseModel):
-    """One way to make a forecast of the predictors': the lowest error, or a mixture."""
+    """A combination of the predictors: the predictor of lowest error, or a mixture."""
 
     name: str
     rmse: float | None
-    taken: bool = Field(description="Whether it answers, or weighs most in what does.")
+    taken: bool = Field(description="Whether it makes the forecast, or has the largest weight.")
 
 
 class SeriesLeague(BaseModel):
@@ -151,15 +166,15 @@ class SeriesLeague(BaseModel):
     series: str
     state: State
     age: float | None
-    horizon: int | None = Field(None, description="Errors are of the mean of so many values.")
-    scored: int | None = Field(None, description="Forecasts that met what they were made for.")
+    horizon: int | None = Field(None, description="Errors are of the mean of this many values.")
+    scored: int | None = Field(None, description="Forecasts with later measured values.")
     method: str | None = Field(None, description="The predictor or the mixture that answers.")
     predictors: list[PredictorScore] = []
     candidates: list[CandidateScore] = []
 
     @classmethod
     def of(cls, series: str, state: str, age: float | None, table: LeagueTable | None) -> Self:
-        """Return the answer that a league is; without one it has no predictors."""
+        """Return the answer of a league; without a league it has no predictors."""
         if table is None:
             return cls(series=series, state=state, age=age)
         predictors = [PredictorScore(**asdict(one)) for one in table.predictors]
@@ -176,7 +191,7 @@ class SeriesLeague(BaseModel):
 
 
 def _wrongness(one: PredictorScore) -> float:
-    """Return by what a league is in order: the error of all forecasts where that is kept."""
+    """Return the sort key of a league: the error of all forecasts, or the recent error."""
     error = one.lately if one.error is None else one.error
     return float("inf") if error is None else error
 
@@ -184,44 +199,64 @@ def _wrongness(one: PredictorScore) -> float:
 class SeriesRange(BaseModel):
     """The measurements of a series, oldest first, or with ``step`` a grid with null for gaps.
 
-    On a grid ``values`` are means, and ``lows`` and ``highs`` what was least and greatest. Where
-    ``resolution`` is 0 a time is the middle of its place, else the beginning.
+    On a grid ``values`` are means, and ``lows`` and ``highs`` minima and maxima. If ``resolution`` is
+    0, a time is the middle of its slot, else the beginning.
     """
 
-    series: str
-    state: State
-    age: float | None
-    times: list[float]
-    values: list[float | None]
-    lows: list[float | None] | None = None
-    highs: list[float | None] | None = None
-    counts: list[int] | None = Field(None, description="Measurements in each place of a grid.")
+    series: str = Field(description="Name of the series.")
+    state: State = Field(
+        description="Whether measurements are current; stale: none for three periods."
+    )
+    age: float | None = Field(
+        description="Seconds since the last measurement; null: no measurement."
+    )
+    times: list[float] = Field(description="Seconds since the epoch, ascending.")
+    values: list[float | None] = Field(
+        description="Values at these times, on a grid means; null: a gap."
+    )
+    lows: list[float | None] | None = Field(
+        None, description="On a grid the minimum of each slot; null: no grid."
+    )
+    highs: list[float | None] | None = Field(
+        None, description="On a grid the maximum of each slot; null: no grid."
+    )
+    counts: list[int] | None = Field(
+        None, description="On a grid the measurements of each slot; null: no grid."
+    )
     partial: list[float] | None = Field(
-        None, description="Times of the first and last place, if measuring began or ended within."
+        None, description="Times of the first and last slot, if measuring began or ended inside."
     )
     resolution: float | None = Field(
-        None, description="Seconds of the longest slot that this is made of; 0: measurements."
+        None, description="Seconds of the longest stored slot in the answer; 0: measurements."
     )
 
 
 class SeriesEntry(BaseModel):
-    """A series and what is kept of it."""
+    """A series and its stored measurements."""
 
-    series: str
-    state: State
-    age: float | None
-    period: float | None
-    count: int
-    oldest: float
-    newest: float
-    latest: float
+    series: str = Field(description="Name of the series.")
+    state: State = Field(
+        description="Whether measurements are current; stale: none for three periods."
+    )
+    age: float | None = Field(
+        description="Seconds since the last measurement; null: no measurement."
+    )
+    period: float | None = Field(
+        description="Usual seconds between two measurements; null: unknown."
+    )
+    count: int = Field(description="Stored measurements.")
+    oldest: float = Field(
+        description="Time of the first stored measurement, in seconds since the epoch."
+    )
+    newest: float = Field(description="Time of the last measurement, in seconds since the epoch.")
+    latest: float = Field(description="Value of the last measurement.")
 
 
 class SeriesList(BaseModel):
     """The series that match, sorted; at most ``limit`` of ``total``."""
 
-    total: int
-    series: list[SeriesEntry]
+    total: int = Field(description="Series that match.")
+    series: list[SeriesEntry] = Field(description="The series, sorted by name.")
 
 
 class Registering(BaseModel):
@@ -234,21 +269,37 @@ class Registering(BaseModel):
     address: Annotated[
         str, Field(max_length=262, pattern=r"^([0-9A-Za-z.:\[\]-]+:[0-9]{1,5})?$")
     ] = ""
+    machine: Annotated[str, Field(max_length=64, pattern=r"^[0-9a-f]*$")] = ""
     resources: Annotated[list[Name], Field(max_length=64)] = []
     seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60.0
+
+    @field_validator("address")
+    @classmethod
+    def no_wildcard(cls, address: str) -> str:
+        """Reject an address that leads each peer to itself."""
+        try:
+            host = ipaddress.ip_address(address.rpartition(":")[0].strip("[]"))
+        except ValueError:  # a name
+            return address
+        if host.is_unspecified:
+            raise PydanticCustomError(
+                "address_wildcard",
+                "a wildcard cannot be dialled; register the address at which other hosts reach this one",
+            )
+        return address
 
 
 class LeaseAnswer(BaseModel):
     """A registration that holds for ``expires_in`` seconds more."""
 
-    name: str
-    kind: str
-    host: str
-    site: str
-    address: str
-    resources: list[str]
-    expires_in: float
-    alive_for: float
+    name: str = Field(description="Name of the registered process.")
+    kind: str = Field(description="Kind of the process, for example sensor.")
+    host: str = Field(description="Host of the process.")
+    site: str = Field(description="Site of the host.")
+    address: str = Field(description="Address and port; empty: none.")
+    resources: list[str] = Field(description="Resources that it measures.")
+    expires_in: float = Field(description="Seconds until the lease expires.")
+    alive_for: float = Field(description="Seconds since the first registration.")
 
 
 class LeaseList(BaseModel):
@@ -257,44 +308,32 @@ class LeaseList(BaseModel):
     registrations: list[LeaseAnswer]
 
 
-class CliqueAnswer(BaseModel):
-    """A clique: who may probe whom, one at a time."""
-
-    name: str
-    period: float
-    members: list[LeaseAnswer]
-
-
 class ProbingAnswer(BaseModel):
     """The secret that endpoints and probers share: only the scope ``probe`` gets it."""
 
     secret: str
 
 
-class CliqueList(BaseModel):
-    """The cliques there are: one for each site with two hosts or more, one between the sites."""
-
-    cliques: list[str]
-
-
 class ServiceStatus(BaseModel):
     """The health of the service."""
 
-    status: Literal["ok", "impaired"]
-    version: str
-    profile: str
-    uptime: float
-    series: int
-    measurements: int
-    stored_total: int
-    refused_total: int
-    backlog: int
-    subscribers: int
-    retention: dict[str, float | None]
-    problems: list[str]
-    problems_total: int
-    archived_bytes: int = Field(0, description="Of means, lows and highs of slots.")
-    mended: list[str] = Field([], description="What was wrong at the start and is so no more.")
+    status: Literal["ok", "impaired"] = Field(description="Whether all parts work.")
+    version: str = Field(description="Version of the service.")
+    profile: str = Field(description="Forecasting profile.")
+    uptime: float = Field(description="Seconds since the start.")
+    series: int = Field(description="Stored series.")
+    measurements: int = Field(description="Measurements that are kept.")
+    stored_total: int = Field(description="Measurements stored since the start.")
+    refused_total: int = Field(description="Measurements rejected since the start.")
+    backlog: int = Field(description="Measurements that wait for the forecasters.")
+    subscribers: int = Field(description="Open event streams.")
+    retention: dict[str, float | None] = Field(
+        description="Limits of the memory, for example capacity and age; null: unlimited."
+    )
+    problems: list[str] = Field(description="Problems now, one line each.")
+    problems_total: int = Field(description="Problems now; `problems` lists the first of them.")
+    archived_bytes: int = Field(0, description="Bytes of archived means, minima and maxima.")
+    mended: list[str] = Field([], description="Problems at the start that have ended.")
 
 
 class ErrorAnswer(BaseModel):
@@ -307,20 +346,6 @@ class ErrorAnswer(BaseModel):
     transient: bool = False
     code: str = ""
     fields: dict[str, Any] = {}
-
-
-class RequestError(CodedError):
-    """A well-formed request that cannot be answered. Permanent.
-
-    Attributes
-    ----------
-    status
-        Of the answer.
-    """
-
-    def __init__(self, status: int, message: str, *, code: str, **fields: object) -> None:
-        super().__init__(message, code=code, **fields)
-        self.status = status
 
 
 BATCH: Final = TypeAdapter(Batch)

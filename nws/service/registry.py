@@ -6,13 +6,11 @@ from typing import Final
 
 from nws.errors import CodedError
 
-MOST_LEASES: Final = 10_000
-LONGEST: Final = 3600.0
-SHORTEST: Final = 1.0
+MAX_LEASES: Final = 10_000
 
 
 class LeaseError(CodedError, ValueError):
-    """A lease is refused: it is too short or too long, there are too many, or another token owns the name."""
+    """A lease is refused: their number is at its limit, or another token owns the name."""
 
     code = "lease-refused"
 
@@ -26,15 +24,17 @@ class Registration:
     name
         Its name, unique in the service.
     kind
-        What it is: ``sensor`` or anything else.
+        ``sensor``, or another kind of process.
     host, site
-        Where it runs.
+        Its host, and the site of the host.
     address
-        Where its endpoint listens, ``host:port``; empty if nowhere.
+        Address of its endpoint, ``host:port``; empty without an endpoint.
+    machine
+        The loopback network of an endpoint that listens on loopback; else empty.
     resources
-        What it measures.
+        The resources that it measures.
     owner
-        The token it came with: only that may renew or end it before it runs out.
+        Name of the token of the request: only this token may renew or end it before it expires.
     """
 
     name: str
@@ -44,11 +44,12 @@ class Registration:
     address: str
     resources: tuple[str, ...]
     owner: str
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A registration and until when it holds, in seconds of the monotonic clock."""
+    """A registration, and its expiry in seconds of the monotonic clock."""
 
     registration: Registration
     expires: float
@@ -56,7 +57,7 @@ class Lease:
 
 
 class LeaseRegistry:
-    """Registrations that run out unless renewed. Time is an argument, never the wall clock's.
+    """Registrations that expire unless renewed. Time is an argument.
 
     Examples
     --------
@@ -68,7 +69,7 @@ class LeaseRegistry:
     (['ada'], [])
     """
 
-    def __init__(self, most: int = MOST_LEASES) -> None:
+    def __init__(self, most: int = MAX_LEASES) -> None:
         self._most = most
         self._leases: dict[str, Lease] = {}
 
@@ -78,17 +79,8 @@ class LeaseRegistry:
         Raises
         ------
         LeaseError
-            Permanent: `seconds` is out of range. Transient: the name is another owner's, or there
-            are too many.
+            Transient: another token owns the name, or the number of leases is at its limit.
         """
-        if not SHORTEST <= seconds <= LONGEST:
-            raise LeaseError(
-                f"a lease lasts {SHORTEST:.0f} to {LONGEST:.0f} s, not {seconds}",
-                code="value-range",
-                field="seconds",
-                value=seconds,
-                bound=LONGEST,
-            )
         alive = self.alive(now)
         held = alive.get(registration.name)
         if held is not None and held.registration.owner != registration.owner:
@@ -114,7 +106,7 @@ class LeaseRegistry:
         return True
 
     def alive(self, now: float) -> Mapping[str, Lease]:
-        """Return the leases that hold, by name; those that ran out are forgotten."""
+        """Return the leases that hold, by name, and remove expired leases."""
         for name in [name for name, lease in self._leases.items() if lease.expires <= now]:
             del self._leases[name]
         return dict(self._leases)

@@ -1,27 +1,27 @@
-"""The HTTP routes: measurements and forecasts; the name service with its leases and cliques."""
+"""The HTTP routes: measurements and forecasts; the name service with its leases."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import APIRouter, FastAPI, Path, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.types import Message, Send
 
 from nws.errors import coded
 from nws.forecaster import Criterion
 from nws.measurement import checked_amount
-from nws.memory.column import SeriesColumn
+from nws.service.authorisation import RefusedRequestError, TokenUser, scope
 from nws.service.events import Subscriber
 from nws.service.handler import RequestHandler
 from nws.service.messages import (
-    BATCH,
-    MOST_RANGE,
+    MAX_RANGE,
     NAME,
     Batch,
-    CliqueAnswer,
-    CliqueList,
     ErrorAnswer,
     Finite,
     ForecastRequest,
@@ -32,179 +32,165 @@ from nws.service.messages import (
     ProbingAnswer,
     Receipt,
     Registering,
-    RequestError,
     Sample,
     Seconds,
-    SeriesEntry,
     SeriesLeague,
     SeriesList,
     SeriesRange,
     SeriesText,
     ServiceStatus,
 )
-from nws.service.metrics import KIND, in_slices
+from nws.service.metrics import KIND
 from nws.service.registry import Registration
-from nws.service.tokens import Token
+from nws.service.tokens import PROBE, READ, WRITE
 
-STORE: Final = "/v1/measurements"
 Match = Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9._/*?-]*$")]
 
-BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Batch"}}},
-    }
-}
+
+def router(name: str) -> APIRouter:
+    """Return a router of routes that need a scope."""
+    return APIRouter(dependencies=[scope(name)])
 
 
-class ForecastQuery(BaseModel):
-    """Which series, and for what."""
+class StrictQuery(BaseModel):
+    """A query; unknown keys are refused."""
 
     model_config = {"extra": "forbid"}
-    series: SeriesText
-    over: Seconds | None = None
-    level: Level | None = None
-    criterion: Criterion | None = None
 
 
-class LeagueQuery(BaseModel):
-    """Of which series, and for what."""
+class LeagueQuery(StrictQuery):
+    """A series, the time ahead and the criterion."""
 
-    model_config = {"extra": "forbid"}
     series: SeriesText
     over: Seconds | None = None
     criterion: Criterion | None = None
 
 
-class WeatherQuery(BaseModel):
-    """For what."""
+class ForecastQuery(LeagueQuery):
+    """A series, the time ahead, the criterion and the level of the interval."""
 
-    model_config = {"extra": "forbid"}
+    level: Level | None = None
+
+
+class WeatherQuery(StrictQuery):
+    """The time ahead and the level of the intervals."""
+
     over: Seconds | None = None
     level: Level | None = None
 
 
-class RangeQuery(BaseModel):
-    """Which measurements: later than `start`, until `stop`, the latest `count` of them."""
+class RangeQuery(StrictQuery):
+    """Measurements later than `start`, until `stop`, the latest `count` of them."""
 
-    model_config = {"extra": "forbid"}
     series: SeriesText
     start: Finite | None = None
     stop: Finite | None = None
-    count: Annotated[int, Field(ge=1, le=MOST_RANGE)] = 1000
+    count: Annotated[int, Field(ge=1, le=MAX_RANGE)] = 1000
     step: Seconds | None = None
 
 
-class SeriesQuery(BaseModel):
-    """Which series: ``*`` stands for anything, ``?`` for one character."""
+class SeriesQuery(StrictQuery):
+    """A pattern of series names: ``*`` stands for anything, ``?`` for one character."""
 
-    model_config = {"extra": "forbid"}
     match: Match = "*"
     limit: Annotated[int, Field(ge=1, le=10_000)] = 1000
 
 
-class EventsQuery(BaseModel):
-    """Of which series."""
+class EventsQuery(StrictQuery):
+    """A pattern of series names."""
 
-    model_config = {"extra": "forbid"}
     match: Match = "*"
 
 
-def add_memory_routes(router: FastAPI, handler: RequestHandler) -> None:
-    """Add the routes to what is measured, bound to one service."""
+def add_memory_routes(app: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes of the measurements, bound to one service."""
+    reading, writing = router(READ), router(WRITE)
 
-    @router.post(STORE, response_model=Receipt, openapi_extra=BODY, tags=["memory"])
-    async def store(request: Request) -> Response:
-        """Store a batch. The answer comes when all but the refused ones are on the disk."""
-        batch: Batch = BATCH.validate_json(await request.body())
-        await in_slices(enumerate(batch.measurements), _check_bounds)
-        receipt = await handler.store(
+    @writing.post("/v1/measurements", tags=["memory"])
+    async def store(batch: Batch) -> Receipt:
+        """Store a batch. The answer comes when all measurements but the refused are on the disk."""
+        await asyncio.to_thread(_check_bounds, batch.measurements)
+        return await handler.store(
             [(m["series"], m["time"], m["value"]) for m in batch.measurements]
         )
-        return _json(receipt.model_dump_json().encode())
 
-    @router.get("/v1/range", response_model=SeriesRange, tags=["memory"])
-    async def samples(query: Annotated[RangeQuery, Query()]) -> Response:
+    @reading.get("/v1/range", tags=["memory"])
+    async def samples(query: Annotated[RangeQuery, Query()]) -> SeriesRange:
         """Return measurements of a series, or with ``step`` a regular grid with null for gaps.
 
-        With ``start`` and ``step`` the grid goes back as far as anything is kept: means, lows and
-        highs of five minutes, and of an hour, where there are no single measurements any more.
-        ``partial`` names the first and the last place where they are not whole.
+        With ``start`` and ``step`` the grid contains all stored data: single measurements, and before them
+        means, lows and highs of five minutes and of an hour. ``partial`` names the first and the last
+        slot if measuring began or ended inside.
         """
         try:
-            found = await asyncio.to_thread(
-                lambda: handler.kept(**query.model_dump()).model_dump_json()
-            )
+            return await asyncio.to_thread(handler.kept, **query.model_dump())
         except ValueError as error:
             fields = {"field": "step", **coded(error, "value-range")}
-            raise RequestError(422, f"step: {error}", **fields) from None
-        return _json(found.encode())
+            raise RefusedRequestError(422, f"step: {error}", **fields) from None
 
-    @router.get("/v1/series", response_model=SeriesList, tags=["memory"])
-    async def series(query: Annotated[SeriesQuery, Query()]) -> Response:
-        """Search the series and see what is kept of each."""
-        found = [c for c in handler.database.columns() if fnmatchcase(c.text, query.match)]
-        entries = await in_slices(
-            found[: query.limit], lambda column: _entry(handler, column).model_dump_json()
-        )
-        return _json(f'{{"total":{len(found)},"series":[{",".join(entries)}]}}'.encode())
+    @reading.get("/v1/series", tags=["memory"])
+    async def series(query: Annotated[SeriesQuery, Query()]) -> SeriesList:
+        """Search the series."""
+        matches = partial(fnmatchcase, pat=query.match)
+        return await asyncio.to_thread(handler.entries, matches, query.limit)
 
-    @router.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
-    async def events(query: Annotated[EventsQuery, Query()]) -> StreamingResponse:
-        """Push what is stored, as server-sent events, from now on."""
+    @reading.get("/v1/events", tags=["memory"], response_class=StreamingResponse, responses=EVENTS)
+    async def events(
+        query: Annotated[EventsQuery, Query()], request: Request
+    ) -> StreamingResponse:
+        """Push stored measurements as server-sent events, from now on, until the token is revoked or expires."""
         subscriber = handler.broker.subscribe(query.match)
-        return StreamingResponse(_stream(handler, subscriber), media_type="text/event-stream")
+        lines = _stream(handler, subscriber, request.user)
+        return _EventResponse(lines, handler.stall_seconds)
+
+    app.include_router(reading)
+    app.include_router(writing)
 
 
-def add_forecast_routes(router: FastAPI, handler: RequestHandler) -> None:
-    """Add the routes to what is forecast, bound to one service."""
+def add_forecast_routes(app: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes of the forecasts, bound to one service."""
+    reading = router(READ)
 
-    @router.get("/v1/forecast", response_model=Forecasts, tags=["forecasts"])
-    async def forecast(query: Annotated[ForecastQuery, Query()]) -> Response:
+    @reading.get("/v1/forecast", tags=["forecasts"])
+    async def forecast(query: Annotated[ForecastQuery, Query()]) -> Forecasts:
         """Forecast one series."""
-        return _json(
-            await handler.forecasts(
-                [query.series], over=query.over, level=query.level, criterion=query.criterion
-            )
-        )
+        return await handler.forecasts([query.series], **query.model_dump(exclude={"series"}))
 
-    @router.get("/v1/league", tags=["forecasts"])
+    @reading.get("/v1/league", tags=["forecasts"])
     async def league(query: Annotated[LeagueQuery, Query()]) -> SeriesLeague:
-        """Return how wrong each predictor of a series has been, and which answers."""
-        return handler.league(query.series, over=query.over, criterion=query.criterion)
+        """Return the errors of the predictors of a series, and the method of its forecasts."""
+        return await handler.league(query.series, over=query.over, criterion=query.criterion)
 
-    @router.post("/v1/forecasts", response_model=Forecasts, tags=["forecasts"])
-    async def forecasts(question: ForecastRequest) -> Response:
+    @reading.post("/v1/forecasts", tags=["forecasts"])
+    async def forecasts(question: ForecastRequest) -> Forecasts:
         """Forecast many series at one instant, in the order asked."""
-        return _json(
-            await handler.forecasts(
-                question.series,
-                over=question.over,
-                level=question.level,
-                criterion=question.criterion,
-            )
-        )
+        return await handler.forecasts(question.series, **question.model_dump(exclude={"series"}))
 
-    @router.get("/v1/weather", tags=["forecasts"], response_class=Response, responses=WEATHER)
+    @reading.get("/v1/weather", tags=["forecasts"], response_class=Response, responses=WEATHER)
     async def weather(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts as ``nws.weather/1``, fit for ``apples plan --weather``."""
-        pieces = await handler.weather(**query.model_dump())
-        return StreamingResponse(_each(pieces), media_type="application/json")
+        text = await handler.weather(**query.model_dump())
+        return Response(text, media_type="application/json")
+
+    app.include_router(reading)
 
 
-def add_health_routes(router: FastAPI, handler: RequestHandler) -> None:
-    """Add the routes to how the service is, bound to one service."""
+def add_health_routes(app: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes of the service's health, bound to one service."""
+    reading = router(READ)
 
-    @router.get("/v1/status", tags=["service"])
+    @reading.get("/v1/status", tags=["service"])
     async def status() -> ServiceStatus:
-        """Return how the service is, and what is wrong."""
-        return handler.status(sum(await in_slices(handler.database.columns(), len)))
+        """Return the health of the service, and its problems."""
+        return await asyncio.to_thread(handler.status)
 
-    @router.get("/metrics", tags=["service"], response_class=Response, responses=PLAIN)
+    @reading.get("/metrics", tags=["service"], response_class=Response, responses=PLAIN)
     async def metrics(query: Annotated[WeatherQuery, Query()]) -> Response:
         """Return all current forecasts and our own health for a Prometheus server."""
-        pieces = await handler.metrics(query.over, query.level)
-        return StreamingResponse(_each(pieces), media_type=KIND)
+        page = await handler.metrics(query.over, query.level)
+        return Response(page, media_type=KIND)
+
+    app.include_router(reading)
 
 
 WEATHER: dict[int | str, dict[str, Any]] = {
@@ -213,68 +199,69 @@ WEATHER: dict[int | str, dict[str, Any]] = {
 PLAIN: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
 }
-"""Not a response class of plain text: then refusals, which are JSON, would be documented as such too."""
+"""With a response class of plain text, refusals, which are JSON, would be documented as plain text too."""
 EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
     429: {"model": ErrorAnswer},
 }
 
 
-def _check_bounds(placed: tuple[int, Sample]) -> None:
+def _check_bounds(samples: Sequence[Sample]) -> None:
     """Refuse a message with a value that a series of its kind cannot have."""
-    place, sample = placed
-    try:
-        checked_amount(sample["series"], sample["value"])
-    except ValueError as error:
-        fields = {**coded(error, "value-range"), "field": f"measurements.{place}.value"}
-        raise RequestError(422, f"measurements.{place}.value: {error}", **fields) from None
+    for place, sample in enumerate(samples):
+        try:
+            checked_amount(sample["series"], sample["value"])
+        except ValueError as error:
+            field = f"measurements.{place}.value"
+            fields = {**coded(error, "value-range"), "field": field}
+            raise RefusedRequestError(422, f"{field}: {error}", **fields) from None
 
 
-async def _each(pieces: list[bytes]) -> AsyncIterator[bytes]:
-    """Yield the pieces of a long answer, each in a turn of the loop of its own."""
-    for piece in pieces:
-        yield piece
-        await asyncio.sleep(0)
+class _EventResponse(StreamingResponse):
+    """Streams events; ends if the reader takes none for some seconds."""
+
+    def __init__(self, lines: AsyncGenerator[bytes, None], seconds: float) -> None:
+        super().__init__(lines, media_type="text/event-stream")
+        self._lines, self._seconds = lines, seconds
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the generator's events, and close it at any end."""
+
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self._seconds):
+                await send(message)
+
+        try:
+            with suppress(TimeoutError):
+                await super().stream_response(send_in_time)
+        finally:
+            await self._lines.aclose()
 
 
-def _json(document: bytes) -> Response:
-    return Response(document, media_type="application/json")
-
-
-def _entry(handler: RequestHandler, column: SeriesColumn) -> SeriesEntry:
-    fresh = handler.database.freshness(column.text)
-    return SeriesEntry(
-        series=column.text,
-        state=fresh.state,
-        age=fresh.age,
-        period=fresh.period,
-        count=len(column),
-        oldest=column.oldest,
-        newest=column.newest,
-        latest=column.latest or 0.0,
-    )
-
-
-async def _stream(handler: RequestHandler, subscriber: Subscriber) -> AsyncIterator[bytes]:
+async def _stream(
+    handler: RequestHandler, subscriber: Subscriber, caller: TokenUser
+) -> AsyncGenerator[bytes, None]:
     try:
         async for lines in subscriber.lines():
+            if not caller.is_authenticated:
+                return
             yield lines
     finally:
         handler.broker.leave(subscriber)
 
 
-ABSENT: dict[int | str, dict[str, Any]] = {404: {"model": ErrorAnswer}}
 TAKEN: dict[int | str, dict[str, Any]] = {409: {"model": ErrorAnswer}}
 PathName = Annotated[str, Path(pattern=NAME, max_length=128)]
 
 
-def add_naming_routes(router: FastAPI, handler: RequestHandler) -> None:
-    """Add the routes, bound to one service."""
+def add_naming_routes(app: FastAPI, handler: RequestHandler) -> None:
+    """Add the routes of the name service, bound to one service."""
+    reading, writing, probers = router(READ), router(WRITE), router(PROBE)
 
-    @router.put("/v1/sensors/{name}", tags=["names"], responses=TAKEN)
+    @writing.put("/v1/sensors/{name}", tags=["names"], responses=TAKEN)
     async def register(name: PathName, body: Registering, request: Request) -> LeaseAnswer:
-        """Register, or renew: do it again before the lease runs out."""
-        token: Token = request.state.token
+        """Register, or renew: repeat it before the lease expires."""
+        token = request.user.token
         registration = Registration(
             name,
             body.kind,
@@ -283,52 +270,41 @@ def add_naming_routes(router: FastAPI, handler: RequestHandler) -> None:
             body.address,
             tuple(body.resources),
             owner=token.name,
+            machine=body.machine,
         )
         now = handler.monotonic()
         return handler.registered(handler.leases.renew(registration, body.seconds, now), now)
 
-    @router.delete(
+    @writing.delete(
         "/v1/sensors/{name}",
         tags=["names"],
         responses={404: {"model": ErrorAnswer}, 409: {"model": ErrorAnswer}},
     )
     async def leave(name: PathName, request: Request) -> LeaseList:
-        """End a lease before it runs out; the answer is who is left."""
-        token: Token = request.state.token
+        """End a lease before it expires; the answer lists the remaining leases."""
+        token = request.user.token
         now = handler.monotonic()
         if not handler.leases.end(name, token.name, now):
-            raise RequestError(
+            raise RefusedRequestError(
                 404, f"{name} is not registered", code="registration-unknown", value=name
             )
-        return _everyone(handler)
+        return _registrations(handler)
 
-    @router.get("/v1/sensors", tags=["names"])
+    @reading.get("/v1/sensors", tags=["names"])
     async def sensors() -> LeaseList:
-        """Return everyone who is there."""
-        return _everyone(handler)
+        """Return the registered processes."""
+        return _registrations(handler)
 
-    @router.get("/v1/cliques", tags=["names"])
-    async def cliques() -> CliqueList:
-        """Return the names of the cliques."""
-        return CliqueList(cliques=sorted(handler.cliques()))
-
-    @router.get("/v1/cliques/{name}", tags=["names"], responses=ABSENT)
-    async def clique(name: PathName) -> CliqueAnswer:
-        """Return a clique and its members."""
-        found = handler.cliques().get(name)
-        if found is None:
-            raise RequestError(
-                404, f"there is no clique {name}", code="clique-unknown", value=name
-            )
-        return found
-
-    @router.get("/v1/probing", tags=["names"])
+    @probers.get("/v1/probing", tags=["names"])
     async def probing() -> ProbingAnswer:
         """Return the secret that a host needs to probe and to be probed."""
         return ProbingAnswer(secret=handler.secret)
 
+    for each in (reading, writing, probers):
+        app.include_router(each)
 
-def _everyone(handler: RequestHandler) -> LeaseList:
+
+def _registrations(handler: RequestHandler) -> LeaseList:
     now = handler.monotonic()
     alive = handler.leases.alive(now)
     return LeaseList(

@@ -11,7 +11,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -19,32 +19,34 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from nws.errors import NotStartedError
+from nws.memory.connection import StorageError
+from nws.memory.sqlite import Arrival
 from nws.private import check_directory, read_secret
 from nws.service.app import LOOPBACK, create_app
-from nws.service.authorisation import MOST_HEAD, BodyLimits
-from nws.service.database import Arrivals, ForecastDatabase, warm
+from nws.service.authorisation import MAX_HEAD, BodyLimits
+from nws.service.database import ForecastDatabase, warm
 from nws.service.handler import CLIQUE_PERIOD, RequestHandler
-from nws.service.listening import Listen, check_exposure
+from nws.service.listening import Listen, address_unusable, bound_sockets, check_exposure
 from nws.service.tokens import SCOPES, TokenFile, write_secret
 
 _log = logging.getLogger(__name__)
 
 OPERATOR: Final = "operator"
-MOST_CONNECTIONS: Final = 512
+MAX_CONNECTIONS: Final = 512
 REQUEST_SECONDS: Final = 10.0
 """How long a new connection may be open without a whole request head."""
 SWITCH_SECONDS: Final = 0.0005
-"""How long a thread may keep the interpreter from the others; Python's own 5 ms are a request's whole time."""
+"""Maximum time that a thread keeps the interpreter; Python's default of 5 ms is the time of a request."""
 SWEEP_TICKS: Final = 10
 """After how many tenths of a second connections are looked through."""
 # Sensors report every 10 s; a shorter limit would reset their connections between two reports.
 KEPT_SECONDS: Final = 30
 NEXT_SECONDS: Final = 60.0
-"""The same for a next request; one that sends nothing at all is closed in peace after 30 s."""
+"""The same for the next request; a connection without one byte of it ends after `KEPT_SECONDS`."""
 
 
 class ServiceManager:
-    """The other end of ``$NOTIFY_SOCKET`` (sd_notify(3)); without one nothing is said.
+    """The receiver of ``$NOTIFY_SOCKET`` (sd_notify(3)); without the variable nothing is sent.
 
     No call waits for the receiver. If its queue is full, `alive` sends the state again; the event
     loop calls `alive` ten times a second.
@@ -57,7 +59,7 @@ class ServiceManager:
     Attributes
     ----------
     every
-        Seconds after which `alive` is due, half of what the unit allows; None without a watchdog.
+        Seconds after which `alive` is due, half of the unit's limit; None without a watchdog.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -68,27 +70,27 @@ class ServiceManager:
         ours = given.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         watched = bool(self._address) and allowed.isdigit() and int(allowed) > 0 and ours
         self.every = int(allowed) / 2e6 if watched else None
-        self._told = float("-inf")
-        self._unsaid = ""
+        self._sent_at = float("-inf")
+        self._unsent = ""
 
     def ready(self, status: str) -> None:
-        """Say that requests are answered."""
+        """Report that the service answers requests."""
         state = f"READY=1\nSTATUS={status}"
-        self._unsaid = "" if self._tell(state) else state
+        self._unsent = "" if self._send(state) else state
 
     def alive(self, now: float) -> None:
-        """Send a sign of life if one is due, after the state that found the queue full."""
-        if self._unsaid and self._tell(self._unsaid):
-            self._unsaid = ""
-        due = self.every is not None and now - self._told >= self.every
-        if due and self._tell("WATCHDOG=1"):
-            self._told = now
+        """Send the heartbeat if it is due, after an unsent state."""
+        if self._unsent and self._send(self._unsent):
+            self._unsent = ""
+        due = self.every is not None and now - self._sent_at >= self.every
+        if due and self._send("WATCHDOG=1"):
+            self._sent_at = now
 
     def ending(self) -> None:
-        """Say that what waits is being written."""
-        self._tell("STOPPING=1")
+        """Report that the service stops."""
+        self._send("STOPPING=1")
 
-    def _tell(self, state: str) -> bool:
+    def _send(self, state: str) -> bool:
         """Send a state; return False if the receiver's queue is full."""
         if not self._address:
             return True
@@ -98,7 +100,7 @@ class ServiceManager:
                 out.sendto(state.encode(), self._address)
         except BlockingIOError:
             return False
-        except OSError:  # who supervises is gone: that is its own affair
+        except OSError:  # the supervisor is gone
             return True
         return True
 
@@ -109,35 +111,33 @@ class Serving:
     Parameters
     ----------
     directory
-        Where everything is kept: log, states, tokens, the operator's own token.
+        Directory of the database, the tokens and the operator's own token.
     listen
-        Where to listen.
+        The address.
     period
         Of the cliques, in seconds.
     limits
         Of one request.
     database
-        Further arguments of `nws.service.database.ForecastDatabase`. What its engine has to compile is compiled
-        before it listens.
+        Further arguments of `nws.service.database.ForecastDatabase`. Its engine is compiled before the service
+        listens.
     own_process
-        Whether nothing else runs in this process, as under ``nws serve``; then the garbage
-        collector is told to leave alone what is there (12,000 series: 250 ms each time), and the
-        threads that write to the disk leave the interpreter to a request at once.
+        Whether only the service runs in this process, as under ``nws serve``. Then the garbage
+        collector skips existing objects (12,000 series: 250 ms each time), and the
+        threads that write to the disk release the interpreter to a request at once.
     pages
-        Makes of this and of its application one that answers browsers, too.
-    bypass
-        As of `nws.service.app.create_app`.
+        Returns an application that also answers browsers, given the service and its application.
     head_seconds
-        How long a new connection may be open without a whole request head; by default 10.
+        Maximum age of a new connection without a whole request head; by default 10.
 
     Attributes
     ----------
     token
         The operator's.
     handler, tokens
-        What the routes share, and who may come in.
+        The state that the routes share, and the valid tokens.
     names, secure
-        What the Host header may say, and whether it is reached by HTTPS alone.
+        Valid names in the Host header, and whether it is reached by HTTPS alone.
     """
 
     def __init__(
@@ -150,7 +150,6 @@ class Serving:
         database: dict[str, Any] | None = None,
         own_process: bool = False,
         pages: "AddPages | None" = None,
-        bypass: bool = True,
         head_seconds: float | None = None,
     ) -> None:
         listen = listen or Listen()
@@ -160,19 +159,25 @@ class Serving:
         self.token = _operator(directory, self.tokens)
         check_exposure(listen, self.tokens)
 
-        def on_stored(arrivals: Arrivals) -> None:
+        def on_stored(arrivals: Sequence[Arrival]) -> None:
             self.handler.on_stored(arrivals)
 
         database = database or {}
-        warm(**{key: database[key] for key in ("profile", "engine") if key in database})
         self.database = ForecastDatabase(directory, on_stored=on_stored, **database)
+        self._sockets: list[socket.socket] = []
+        try:
+            self._sockets = bound_sockets(listen)
+            warm(**{key: database[key] for key in ("profile", "engine") if key in database})
+        except BaseException:
+            self._put_away()
+            raise
         mended: list[str] = []
         secret = _secret(directory, mended)
         self.handler = RequestHandler(self.database, secret, period, own_process=own_process)
         self.handler.mended += mended
         self.names = (*LOOPBACK, *listen.accepted)
         self.secure = listen.certificate is not None
-        app: ASGIApp = create_app(self.handler, self.tokens, self.names, limits, bypass=bypass)
+        app: ASGIApp = create_app(self.handler, self.tokens, self.names, limits)
         self._server = HttpServer(app if pages is None else pages(self, app), listen)
         if head_seconds is not None:
             self._server.head_seconds = head_seconds
@@ -182,23 +187,25 @@ class Serving:
 
     @property
     def url(self) -> str:
-        """Where it answers, under the name it was given; to be asked once it has started."""
+        """The URL, with the host of `listen`; valid after the start."""
         return self._server.url
 
     def run(self, started: Callable[[], None] | None = None) -> None:
-        """Serve until a signal asks to stop; then write what waits and the states.
+        """Serve until a signal asks to stop; then write waiting measurements and states.
 
         `started` is called when it answers.
         """
         self._server.started_well = started
         try:
-            self._server.run()
+            self._server.run(self._sockets)
         finally:
             self._put_away()
 
     def start(self, seconds: float = 30.0) -> Self:
         """Serve in a thread and return when it answers; TimeoutError if it does not."""
-        self._thread = threading.Thread(target=self._server.run, name="nws serve", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.run, args=(self._sockets,), name="nws serve", daemon=True
+        )
         self._thread.start()
         self.wait(seconds)
         return self
@@ -214,17 +221,19 @@ class Serving:
             self._server.changed.wait(0.05)
 
     def close(self, seconds: float = 30.0) -> None:
-        """Stop, and write what waits and the states."""
+        """Stop, and write waiting measurements and states."""
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(seconds)
         self._put_away()
 
     def _put_away(self) -> None:
-        """Close the database; without room for the states the log alone gives the same forecasts."""
+        """Close sockets and database; without room for the states the measurements give the same forecasts."""
+        for one in self._sockets:
+            one.close()
         try:
             self.database.close()
-        except OSError as error:
+        except StorageError as error:
             _log.warning("states are not saved: %s", error)
 
     def __enter__(self) -> Self:
@@ -243,20 +252,21 @@ class HttpServer(uvicorn.Server):
     Parameters
     ----------
     app
-        The application, its gate around it.
+        The application.
     listen
-        Where to listen; what may be listened on is `check_exposure`'s to say.
+        The address, checked by `check_exposure`.
 
     Attributes
     ----------
     started_well
         Is called once it answers.
     ending
-        Is called when it stops, before it lets what was asked end: for answers that end only when told to.
+        Is called when it stops, before it waits for open requests: to end streams without an end.
     """
 
     def __init__(self, app: Any, listen: Listen) -> None:
         super().__init__(_config(app, listen))
+        self._listen = listen
         self._host, self._scheme = listen.host, "https" if listen.certificate else "http"
         self.changed = threading.Event()
         self._manager = ServiceManager()
@@ -272,13 +282,13 @@ class HttpServer(uvicorn.Server):
 
     @property
     def url(self) -> str:
-        """Where it answers, under the name it was given; to be asked once it has started."""
+        """The URL, with the host of `listen`; valid after the start."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self.port}"
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """End on SIGTERM and SIGINT, but not by them: what waits is still to be written."""
+        """Stop at SIGTERM and SIGINT, and write waiting measurements first."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -291,8 +301,11 @@ class HttpServer(uvicorn.Server):
                 signal.signal(each, handler)
 
     async def startup(self, sockets: Any = None) -> None:
-        """Listen, and say that it answers."""
-        await super().startup(sockets)
+        """Listen, and report that the service answers."""
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # bound to the same port, another began to listen first
+            raise address_unusable(self._listen, error) from error
         self.changed.set()
         if self.started:
             self._manager.ready("answers")
@@ -300,14 +313,14 @@ class HttpServer(uvicorn.Server):
                 self.started_well()
 
     async def shutdown(self, sockets: Any = None) -> None:
-        """Stop listening, and let what was asked end."""
+        """Stop listening, and wait for open requests."""
         self._manager.ending()
         if self.ending is not None:
             self.ending()
         await super().shutdown(sockets)
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after connections, ten times a second; return whether to stop."""
+        """Close silent connections, ten times a second; return whether to stop."""
         now = time.monotonic()
         self._manager.alive(now)
         if counter % SWEEP_TICKS == 0:
@@ -343,10 +356,10 @@ def _config(app: Any, listen: Listen) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEPT_SECONDS,
         timeout_graceful_shutdown=5,
-        h11_max_incomplete_event_size=MOST_HEAD,
+        h11_max_incomplete_event_size=MAX_HEAD,
         ssl_certfile=listen.certificate,
         ssl_keyfile=listen.key,
     )
@@ -370,7 +383,7 @@ def _operator(directory: Path, tokens: TokenFile) -> str:
 
 
 def _secret(directory: Path, mended: list[str]) -> str:
-    """Return what the endpoints of probing hosts ask of each other; set a damaged file aside, and say so."""
+    """Return the secret of the link probes; move a damaged file aside, and report it."""
     path = directory / "probing"
     if path.exists() or path.is_symlink():
         found = read_secret(path).strip()

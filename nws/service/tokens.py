@@ -19,7 +19,7 @@ WRITE: Final = "write"
 PROBE: Final = "probe"
 SCOPES: Final = (READ, WRITE, PROBE)
 PREFIX: Final = "nws_"
-MOST_TOKENS: Final = 1000
+MAX_TOKENS: Final = 1000
 SCHEMA: Final = "nws.tokens/1"
 
 
@@ -36,11 +36,11 @@ class Token:
     Attributes
     ----------
     name
-        Whose it is.
+        Name of the owner.
     hash
-        SHA-256 of the token, 256 random bits of which need no salt.
+        SHA-256 of the token. A token has 256 random bits and needs no salt.
     scopes
-        What it is good for.
+        The scopes that it grants.
     expires
         Seconds since the epoch; None for never.
     """
@@ -58,11 +58,11 @@ class TokenFile:
     Parameters
     ----------
     path
-        Where they are; made on the first `issue`.
+        The file; made by the first `issue`.
     clock
         Seconds since the epoch.
     scopes
-        What a token of this service can be good for.
+        The scopes of the service.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class TokenFile:
         self._tokens: tuple[Token, ...] = ()
 
     def issue(self, name: str, scopes: Collection[str], seconds: float | None = None) -> str:
-        """Return a new token, told this once and never again."""
+        """Return a new token; only its hash is stored."""
         wrong = set(scopes) - set(self.scopes)
         if wrong or not scopes:
             raise InputError(
@@ -96,12 +96,12 @@ class TokenFile:
                 known=list(self.scopes),
             )
         tokens = self.tokens()
-        if len(tokens) >= MOST_TOKENS:
+        if len(tokens) >= MAX_TOKENS:
             raise InputError(
-                f"{self.path}: there are {MOST_TOKENS} tokens already",
+                f"{self.path}: there are {MAX_TOKENS} tokens already",
                 code="too-many-tokens",
                 file=str(self.path),
-                bound=MOST_TOKENS,
+                bound=MAX_TOKENS,
             )
         secret = PREFIX + secrets.token_urlsafe(32)
         expires = None if seconds is None else self._clock() + seconds
@@ -110,7 +110,7 @@ class TokenFile:
         return secret
 
     def revoke(self, name: str) -> int:
-        """Make all tokens of `name` worthless; return how many there were."""
+        """Revoke all tokens of `name`; return their number."""
         tokens = self.tokens()
         kept = tuple(replace(t, revoked=True) if t.name == name else t for t in tokens)
         self._write(kept)
@@ -159,12 +159,12 @@ class TokenFile:
 
 
 def digest(secret: str) -> str:
-    """Return what is kept of a token."""
+    """Return the hash of a token."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can ever read, replacing what was there."""
+    """Write a file that only its owner can ever read, in place of an old file."""
     fresh = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
@@ -176,7 +176,7 @@ def write_secret(path: Path, text: str) -> None:
     except BaseException as error:
         fresh.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # what fails in writing, not in opening, bears no name
+            error.filename = str(path)  # an error of writing has no file name
         raise
 
 

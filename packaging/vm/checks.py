@@ -42,7 +42,7 @@ from apples.topology.isolation.dry_run import DryRun
 from apples.topology.sources.sysfs import read_sysfs
 from nws.client import Client
 from nws.measurement import Measurement, SeriesName
-from nws.memory.journalled import JournalMemory
+from nws.memory.sqlite import SqliteMemory
 from nws.sensors.fair_share import fair_shares
 from nws.sensors.run_queue import RunQueueReader
 
@@ -267,7 +267,7 @@ def daemon() -> str:
             require(masks(command) == held, f"it runs on {masks(command)}, not on {held}")
             said.append(f"after {what[0]} the job has CPUs {held}")
         with TopologyClient(socket, seconds=PATIENCE) as client:
-            client.ask("deallocate", request="over", job="lives")
+            client.ask("deallocate", job="lives")
         require(job.wait(PATIENCE), "the command was not ended")
     finally:
         job.kill()
@@ -311,7 +311,7 @@ def bad_jobs() -> str:
             time.sleep(2)
             begin = time.monotonic()
             with contextlib.suppress(Exception):  # it may have ended by itself
-                client.ask("deallocate", request=f"end{number}", job=job)
+                client.ask("deallocate", job=job)
             slowest = max(slowest, time.monotonic() - begin)
             process.kill()
             process.wait()
@@ -531,7 +531,7 @@ async def _written() -> None:
     node = NodeLedger(machine, DryRun(machine.cpus), folder, identity_of(folder), DaemonOptions())
     handler = TopologyRequestHandler(node)
     handler.start()
-    memory = JournalMemory(STATE / "weather")
+    memory = SqliteMemory(STATE / "weather")
     answers = node.state.answers.get("uid:0", {})
     ledger = max((int(request[1:]) for request in answers), default=0)
     times = [int(each.time) for each in memory.fetch(name)]
@@ -543,7 +543,7 @@ async def _written() -> None:
     while True:
         number += 1
         job = f"j{number // 2 % 16}"
-        fields = {"request": f"r{number}", "job": job, "verb": "deallocate"}
+        fields = {"job": job, "verb": "deallocate"}
         if number % 2 == 0:
             fields |= {"verb": "allocate", "count": 3, "until": "told"}
         with contextlib.suppress(ApplesError):

@@ -340,7 +340,7 @@ def resized(lab: Lab) -> str:
     with malleable() as job:
         for hosts in (["ada", "eve"], ["ada", "bob", "eve"]):
             begin = time.monotonic()
-            found = apples("resize", job, "--hosts", ",".join(hosts))["hosts"]
+            found = apples("resize", job, "--on", ",".join(hosts))["hosts"]
             require(sorted(found) == hosts, found)
             said.append(f"to {', '.join(hosts)} in {time.monotonic() - begin:.0f} s")
             for name in CPUS:

@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from adversaries.faulty_folder import FaultyFolder, FolderFaults
-from adversaries.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
+from adversaries.messages import NetworkFaults, SimulatedNetwork
+from adversaries.protocol.network import Clockwork
 from adversaries.protocol.simulation import BrokenPromiseError
 from adversaries.simulated_slurm import POOL, SimulatedSlurm
 
@@ -42,7 +43,7 @@ from apples.cluster import (
     BEGUN,
     LAST,
     LOOK_SECONDS,
-    MOST_RESTARTS,
+    MAX_RESTARTS,
     MOVABLE,
     AllocationFollower,
     AllocationWatch,
@@ -51,22 +52,20 @@ from apples.cluster import (
     EndOrder,
     EstimateOrder,
     HostAnswer,
+    HostLease,
     HostLeft,
     HostPreference,
-    HostTerm,
     JobReport,
     JobSubmission,
     LiveJobState,
     LiveScheduler,
     Order,
-    Patience,
     Report,
     ResizeOrder,
     RunTimeEstimate,
     SchedulerLog,
-    SelectedHosts,
-    SelectOrder,
     StartOrder,
+    Timeouts,
     folded,
     replayed,
 )
@@ -84,7 +83,7 @@ from apples.topology import (
     violations,
 )
 
-LIVE_POLICIES = tuple(name for name in POLICIES if name != "slurm")
+LIVE_POLICIES = tuple(POLICIES)
 CPUS = 4
 """Of each host, where the policy has jobs share hosts."""
 SHARING = SlowdownDriven(max_slowdown=inf, guard=False, free_nodes=True)
@@ -254,10 +253,7 @@ class SimulatedJobs:
             return
         self._incarnation = order.incarnation
         if isinstance(order, EstimateOrder):
-            self.tell(RunTimeEstimate(order.job, self.moods.choice((None, 10.0, 300.0))))
-            return
-        if isinstance(order, SelectOrder):
-            self._select(order)
+            self._estimate(order)
             return
         one = self.attempts.get((order.job, order.attempt))
         if isinstance(order, StartOrder) and (one is None or one.phase is AttemptPhase.ABSENT):
@@ -274,13 +270,17 @@ class SimulatedJobs:
             raise BrokenPromiseError(f"attempt {order.attempt} of job {order.job} never began")
         self._say(order.job, order.attempt, one)
 
-    def _select(self, order: SelectOrder) -> None:
-        """Say which hosts a job would rather have: any, or too few, or some time later, or never."""
-        hosts = tuple(self.moods.sample(order.among, order.count))
-        said = SelectedHosts(order.job, order.question, hosts[self.moods.random() < 0.1 :], 9.0)
-        seconds = self.moods.choice((0.0, 0.3, 1.0, 5.0, inf))
-        if seconds < inf:
-            self.clock.after(seconds, lambda: self.tell(said))
+    def _estimate(self, order: EstimateOrder) -> None:
+        """Report what a job's model estimates, with any sets of hosts, some time later, or never."""
+        seconds, choices = self.moods.choice((None, 10.0, 300.0)), None
+        if order.among:
+            hosts = tuple(self.moods.sample(order.among, len(order.among)))
+            sets = (hosts[: order.hosts], hosts[order.hosts :])
+            choices = tuple((one, 9.0) for one in sets if one and self.moods.random() < 0.9)
+        answer = RunTimeEstimate(order.job, seconds, choices)
+        later = self.moods.choice((0.0, 0.3, 1.0, 5.0, inf))
+        if later < inf:
+            self.clock.after(later, lambda: self.tell(answer))
 
     def _obey(self, one: SimulatedAttempt, order: Order) -> None:
         if isinstance(order, ResizeOrder):
@@ -611,10 +611,10 @@ class SimulatedCluster:
         self._wall += self.chance.choice((0.0, 0.0, 3600.0, -3600.0))
         folder = FaultyFolder(Folder.open(self.directory, links=True), self.disk)
         gather, apart = self.chance.choice(PASSES)
-        patience = Patience(gather, apart, heard=self.chance.choice((0.0, 10.0)))
+        timeouts = Timeouts(gather, apart, recovery_grace=self.chance.choice((0.0, 10.0)))
         log = SchedulerLog(folder)
         watch = None if self.slurm is None else self._watch(self.slurm)
-        terms: list[HostTerm] = []
+        terms: list[HostLease] = []
         hosts, lost = self.hosts, dict.fromkeys(self.executor.cpus.down, NO_DAEMON)
         try:
             if watch is not None:
@@ -622,7 +622,7 @@ class SimulatedCluster:
                 hosts = tuple(one.host for one in terms)
                 lost = dict.fromkeys(hosts, "it has not answered yet")
             self.scheduler = LiveScheduler(
-                log, self.policy, hosts, self.clock.now, self._wall + self.clock.now, self._token, patience,
+                log, self.policy, hosts, self.clock.now, self._wall + self.clock.now, self._token, timeouts,
                 lost=lost, prefer=self.prefer, cpus=self._cpus,
                 most_hosts=None if watch is None else len(self.hosts),
             )  # fmt: skip
@@ -646,13 +646,13 @@ class SimulatedCluster:
             lambda: self._wall + clock.now, parts=lambda _: {},
         )  # fmt: skip
 
-    def _follow(self, watch: AllocationWatch, terms: Sequence[HostTerm], ticking: int) -> None:
+    def _follow(self, watch: AllocationWatch, terms: Sequence[HostLease], ticking: int) -> None:
         """Have the scheduler know its hosts, as long as it lives."""
         scheduler = self.scheduler
         assert scheduler is not None
         self._told.clear()
 
-        def hear(term: HostTerm) -> None:
+        def hear(term: HostLease) -> None:
             self._told[term.host] = self.clock.now + term.seconds
             self._act(lambda one: one.report(self.clock.now, term))
 
@@ -666,7 +666,7 @@ class SimulatedCluster:
 
         follower = AllocationFollower(watch, joins, _pass, _pass, _pass)
         over = [host for host in scheduler.state.hosts if host not in {one.host for one in terms}]
-        begun = [*terms, *(HostTerm(host, 0.0, "its allocation") for host in over)]
+        begun = [*terms, *(HostLease(host, 0.0, "its allocation") for host in over)]
         follower.take_in(begun, hear)
         self.clock.after(LOOK_SECONDS, look)
 
@@ -909,7 +909,7 @@ class SimulatedCluster:
             if lost := scheduler.lost.keys() & job.hosts:
                 raise BrokenPromiseError(f"job {job.number} is started on {lost}, which is lost")
             stays = min((self._told.get(host, inf) for host in job.hosts), default=inf)
-            needs = scheduler.patience.vacate
+            needs = scheduler.timeouts.vacate
             if job.submission.kind not in MOVABLE:
                 needs = max(needs, job.requested)
             if stays - self.clock.now < needs - TERM_SLACK:
@@ -945,7 +945,7 @@ class SimulatedCluster:
             if job.state is LiveJobState.LOST:
                 raise BrokenPromiseError(f"job {job.number} is lost")
             begun = sum(number == job.number for number, _ in self.executor.begun)
-            few = job.exit_code in {4, None} and begun <= MOST_RESTARTS
+            few = job.exit_code in {4, None} and begun <= MAX_RESTARTS
             if job.state is LiveJobState.FAILED and few:
                 raise BrokenPromiseError(f"job {job.number} failed after {begun} attempts")
 

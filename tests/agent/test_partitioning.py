@@ -96,14 +96,20 @@ def cut(partitions, speeds):
 
 
 def test_the_plan_says_how_many_partitions_there_are_and_what_they_cost():
-    assert (cut("tight", [1, 1, 1]).partitions, cut("tight", [1, 1, 1]).computing) == (3, 1.0)
-    assert (cut("redundant:4", [1, 1, 1]).partitions, cut("redundant", [1, 1]).partitions) == (
+    assert (cut("tight", [1, 1, 1])["partitions"], cut("tight", [1, 1, 1])["computing"]) == (
+        3,
+        1.0,
+    )
+    assert (
+        cut("redundant:4", [1, 1, 1])["partitions"],
+        cut("redundant", [1, 1])["partitions"],
+    ) == (
         12,
         8,
     )
     sparse = cut("sparse:1", [1, 1, 1])
-    assert (sparse.partitions, sparse.decomposition) == (2, "sparse:1")
-    assert sparse.computing == pytest.approx(1.5, rel=0.01)
+    assert (sparse["partitions"], sparse["decomposition"]) == (2, "sparse:1")
+    assert sparse["computing"] == pytest.approx(1.5, rel=0.01)
 
 
 def estimated(partitions, speeds):
@@ -137,8 +143,8 @@ def test_one_partition_a_rank_or_very_many_are_predicted_as_rows_are():
 @given(st.integers(1, 6), st.integers(1, 40))
 def test_more_partitions_cost_less_than_the_largest_of_them(ranks, factor):
     cost = cut(f"redundant:{factor}", [1] * ranks)
-    assert cost.partitions == ranks * factor
-    assert 1.0 <= cost.computing <= 1 + 2 / factor
+    assert cost["partitions"] == ranks * factor
+    assert 1.0 <= cost["computing"] <= 1 + 2 / factor
 
 
 @given(st.sampled_from(["tight", "redundant:3", "redundant:99999", "sparse:1"]))
@@ -255,7 +261,7 @@ def test_a_run_is_cut_as_the_user_wants_and_its_result_is_verified_and_the_same(
         assert found["result_sha256"] == own["result_sha256"]
         assert found["plan"]["partitions"]["partitions"] == count
         assert seen == owners
-    compared = command("apples", "compare", own["record"], found["record"], "--json").document
+    compared = command("apples", "report", own["record"], found["record"], "--json").document
     assert compared["differ"]["partitions"] == [None, "sparse:1"]
     shown = command("apples", "plan", "--weather", "static", "--blueprint", "blocked")
     assert "2 partitions on 3 ranks (sparse:1)" in shown.out

@@ -133,7 +133,7 @@ def test_a_sample_sees_a_result_that_depends_on_the_partition_and_none_that_come
     run, pool = finished("partition", work=60.0, own=60.0, iterations=2000)
     found = verify("auto", run, pool)
     assert (found.how, found.verified) == ("sample", False)
-    assert (found.difference.row, found.difference.host, found.difference.rank) == (15, "bob", 1)
+    assert found.difference == {"row": 15, "host": "bob", "rank": 1}
     run, pool = finished("late", work=60.0, own=60.0, iterations=2000)
     assert verify("auto", run, pool).verified is True
 

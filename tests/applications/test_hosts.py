@@ -1,4 +1,4 @@
-"""`apples hosts import slurm` as a command: the host list of a real cluster, and one line where there is none."""
+"""`hat import slurm` as a command: the host list of a real cluster, and one line where there is none."""
 
 import shutil
 
@@ -12,11 +12,11 @@ from apples.resources import read_host_list
 
 
 def imported(*words):
-    return command("apples", "hosts", "import", "slurm", *words)
+    return command("hat", "import", "slurm", *words)
 
 
 def refused_import(*words):
-    return refused("apples", "hosts", "import", "slurm", *words)
+    return refused("hat", "import", "slurm", *words)
 
 
 @pytest.mark.lab
@@ -66,7 +66,7 @@ def test_a_machine_without_slurm_says_so_in_one_line(monkeypatch):
     failure = refused_import()
     assert (failure["exit_code"], failure["code"]) == (4, "manager-unreachable")
     assert "sinfo" in failure["message"]
-    failure = refused("apples", "hosts", "import", "pbs")
+    failure = refused("hat", "import", "pbs")
     assert (failure["exit_code"], failure["code"]) == (2, "source-unknown")
     assert failure["fields"] == {"value": "pbs", "known": ["slurm"]}
 

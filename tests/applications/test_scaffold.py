@@ -297,3 +297,17 @@ def test_the_agent_of_rectangles_runs_some(folder, tmp_path):
     lines = finished.stdout.splitlines()
     hosts = [line.split()[0] for line in lines if " x " in line]
     assert hosts == ["one", "two", "three", "four"], "on these hosts rectangles are quicker"
+
+
+def test_sample_is_a_copy_of_the_example(tmp_path):
+    made = command("hat", "new", "jacobi", "--sample", "--into", tmp_path, "--json").document[
+        "files"
+    ]
+    example = Path(__file__).parents[2] / "examples" / "jacobi2d"
+    assert {Path(file).name for file in made} == {
+        path.name for path in example.iterdir() if path.is_file()
+    }
+    assert all(
+        Path(file).read_bytes() == (example / Path(file).name).read_bytes() for file in made
+    )
+    assert command("hat", "check", tmp_path / "jacobi" / "template.toml").code == 0

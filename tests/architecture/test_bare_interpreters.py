@@ -21,8 +21,8 @@ BY_PATH = re.compile(r"python -I -S (\w+\.py)")
 AS_MODULE = re.compile(r"python(?: -\w)* -m ([\w.]+)")
 BESIDE_S = re.compile(r'"-S",\s*(?:\w+\()?(\w+)\.__file__')
 WITH_PACKAGES = {
+    "apples.agent.expected_result",
     "apples.jobs.supervisor",
-    "apples.launch.slurm.allocation",
     "apples.launch.slurm.follow",
     "apples.launch.slurm.placing",
     "apples.malleable.migration.on_host",

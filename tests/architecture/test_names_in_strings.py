@@ -19,7 +19,8 @@ OLD_NAMES = [HERE, HERE.parents[1] / "test_moved_names.py"]
 PACKAGES = ("apples", "nws", "hat", "blueprints")
 TOP = "|".join(PACKAGES)
 # With braces a host replaces it by the module's file; with a last dot it is the beginning of names of modules.
-NAME = re.compile(rf"\{{?((?:{TOP})(?:\.\w+)+)(?::(\w+)|\.)?\}}?")
+# `apples.toml` is a file.
+NAME = re.compile(rf"\{{?((?:{TOP})(?!\.toml\b)(?:\.\w+)+)(?::(\w+)|\.)?\}}?")
 IN_A_PROGRAM = re.compile(
     rf"(?:-m|\bfrom|\bimport) ((?:{TOP})(?:\.\w+)*)(?: import \(?([\w, \t]+))?"
 )
@@ -241,7 +242,7 @@ def test_no_string_names_a_module_of_a_room_above_or_beside():
 @pytest.mark.parametrize(
     "text",
     [
-        'LATER = "apples.jobs.parked"',
+        'LATER = "apples.jobs.children"',
         'LATER = ["-m", "apples.lab.commands:up"]',
         'LATER = "python -m apples.jobs.service"',
         'LATER = "apples.weather.links"',

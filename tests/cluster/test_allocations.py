@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 import hat
-from apples.cluster import AllocationFollower, AllocationWatch, HostTerm
+from apples.cluster import AllocationFollower, AllocationWatch, HostLease
 from apples.errors import LaunchError, UsageError
 from apples.launch import AllocatedPart, SlurmAllocationState, SlurmNode, allocations, sharing
 from apples.launch import ssh_command as ssh
@@ -55,14 +55,14 @@ def test_nodes_have_the_entry_of_the_users_list_else_their_cores_and_memory(slur
     ]  # fmt: skip
     watch = slurm.watch(tmp_path, "pool", own=own)
     assert watch.look() == [
-        HostTerm("n1", 3600.0, "allocation 7"), HostTerm("n2", 3600.0, "allocation 7")
+        HostLease("n1", 3600.0, "allocation 7"), HostLease("n2", 3600.0, "allocation 7")
     ]  # fmt: skip
     assert (watch.hosts["n1"].seconds_per_point, watch.hosts["n1"].slots) == (2e-9, 1)
     assert (watch.hosts["n2"].slots, watch.hosts["n2"].free_memory) == (4, 1 << 30)
     slurm.now, slurm.jobs = 1100.0, [SlurmAllocationState(8, "pool", "n2,n3", inf)]
     assert watch.look() == [
-        HostTerm("n2", inf, "allocation 8"), HostTerm("n3", inf, "allocation 8"),
-        HostTerm("n1", 0.0, "allocation 7"),
+        HostLease("n2", inf, "allocation 8"), HostLease("n3", inf, "allocation 8"),
+        HostLease("n1", 0.0, "allocation 7"),
     ]  # fmt: skip
     assert watch.look()[-1].host == "n3"  # that n1 is over was said
     assert slurm.asked == 2
@@ -109,7 +109,7 @@ def test_while_slurm_does_not_say_what_an_allocation_has_nothing_is_known_of_it(
 def test_by_steps_a_node_is_used_by_one_allocation_until_that_is_over(slurm, tmp_path):
     slurm.jobs = [SlurmAllocationState(7, "pool", "n1", 4600.0)]
     watch = slurm.watch(tmp_path, "pool", steps=True)
-    assert watch.look() == [HostTerm("n1", 3600.0, "allocation 7")]
+    assert watch.look() == [HostLease("n1", 3600.0, "allocation 7")]
     words = ssh.command(ssh.reach(watch.hosts["n1"], watch.hosts), ["-I"])
     assert words[-7:-4] == ["--nodelist=n1", "--jobid=7", "sh"]
     slurm.jobs += [SlurmAllocationState(8, "pool", "n[1-2]", inf)]
@@ -165,8 +165,13 @@ def test_a_scheduler_knows_a_host_before_it_is_asked_and_none_that_another_has(s
         one.look(heard.append)
     slurm.jobs = []
     one.look(heard.append)
-    term = HostTerm("n1", 3600.0, "allocation 7")
-    over = [HostTerm("n1", 0.0, "allocation 7"), "-n1", HostTerm("n2", 0.0, "allocation 7"), "-n2"]
+    term = HostLease("n1", 3600.0, "allocation 7")
+    over = [
+        HostLease("n1", 0.0, "allocation 7"),
+        "-n1",
+        HostLease("n2", 0.0, "allocation 7"),
+        "-n2",
+    ]
     assert heard == [term, "n1", term, *over]
     assert said == ["n2: taken"]
 

@@ -3,6 +3,8 @@
 import os
 import threading
 import time
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -23,13 +25,12 @@ from apples.cluster import (
     JobServiceExecutor,
     JobVerbs,
     ResizeOrder,
-    SelectOrder,
     SilentDaemonError,
     StartOrder,
     question_key,
 )
-from apples.errors import InfeasibleError, LaunchError
-from apples.jobs import RecordChanges, parked, store
+from apples.errors import DeadlineError, InfeasibleError, LaunchError
+from apples.jobs import store
 from apples.resources import Host
 
 START = StartOrder(1, 1, 1, "0000abcd", ("ada", "bob"), {"template": "none.toml"})
@@ -49,6 +50,12 @@ class Watched:
         """Have an order be carried out, after which there are so many reports in all."""
         self.executor.carry_out([order])
         until(lambda: self.said.extend(self.executor.reports()) or len(self.said) == count)
+
+    def hears_of_verification(self):
+        """Return the ends of the verification in all reports of a running attempt."""
+        self.said += self.executor.reports()
+        reports = (one for one in self.said if isinstance(one, JobReport))
+        return [one.verifying_until for one in reports if one.phase is AttemptPhase.RUNNING]
 
     def ended(self):
         self.said += self.executor.reports()
@@ -107,11 +114,38 @@ def test_an_order_to_end_does_not_meet_one_to_start_half_way(watching):
     until(watched.ended)
 
 
+def test_end_of_a_job_does_not_wait_for_resizes(watching):
+    go_on, moving = threading.Event(), []
+
+    def slow(identifier, _hosts):
+        moving.append(identifier)
+        go_on.wait(30)
+
+    watched = watching(control=lambda _: Talking(False), resize=slow)
+    resizes = [ResizeOrder(1, job, 1, f"{job:08x}", 1, ("cleo",)) for job in range(2, 42)]
+    for order in resizes:
+        running(order.folder)
+    watched.executor.carry_out(resizes)
+    try:
+        until(lambda: len(moving) >= 8)
+        watched.executor.carry_out([END])
+        until(lambda: (False, 1, 1) not in watched.executor.orders_in_progress(), 60.0)
+        assert store.job("0000abcd").record()["state"] == "cancelled"
+    finally:
+        go_on.set()
+
+
 class Talking:
     """A job's control, which says whether it is at something."""
 
     def __init__(self, busy):
         self.busy = busy
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
 
     def status(self):
         return {"busy": self.busy}
@@ -161,9 +195,9 @@ def test_an_attempt_whose_folder_is_gone_is_over_and_one_that_never_was_is_absen
 def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(watching, tmp_path):
     calls = []
 
-    def call(_, **asked):
+    def call(**asked):
         calls.append(asked)
-        return 10.0 * len(calls)
+        return {"seconds": 10.0 * len(calls)}
 
     watched = watching(ask=call)
     template = tmp_path / "t.toml"
@@ -187,46 +221,36 @@ def test_a_job_is_estimated_again_when_one_of_its_files_was_written_anew(watchin
 def test_a_model_that_was_asked_the_same_for_another_job_is_not_asked_again(watching):
     calls = []
 
-    def call(_, **asked):
-        calls.append(asked["count"])
-        if asked["count"] == 2:
+    def call(**asked):
+        calls.append(asked["hosts"])
+        if asked["hosts"] == 2:
             raise InfeasibleError("no plan", code="hosts-infeasible")
-        return {"hosts": ["bob"], "seconds": 3.0, "otherwise": 4.0}
+        return {"seconds": 5.0, "choices": [[["bob"], 3.0], [["ada"], 4.0]]}
 
     watched = watching(ask=call)
 
-    def asked(job, count, seconds=60.0):
-        among = ("ada", "bob", "cleo")
-        work = {"template": "t.toml"}
-        order = SelectOrder(job, 1, job, among, count, (), among[:count], {}, {}, seconds, work)
-        watched.executor.carry_out([order])
+    def hears(*asked):
+        for job, count in asked:
+            order = EstimateOrder(
+                job, 1, count, {"template": "t.toml"}, among=("ada", "bob", "cleo")
+            )
+            watched.hears(order, job)
 
-    def said(*jobs):
-        watched.said.extend(watched.executor.reports())
-        return [one.job for one in watched.said] == [*jobs]
-
-    asked(1, 1)
-    until(lambda: said(1))
-    asked(2, 1, 0.0)  # known, though nobody would wait for it to be found out
-    until(lambda: said(1, 2))
-    asked(3, 2)
-    until(lambda: said(1, 2, 3))
-    asked(4, 2, 0.0)
-    until(lambda: said(1, 2, 3, 4))
+    hears((1, 1), (2, 1), (3, 2), (4, 2))
     assert calls == [1, 2]
-    assert [one.hosts for one in watched.said] == [("bob",), ("bob",), (), ()]
-    watched.executor.carry_out([SelectOrder(5, 1, 5, ("ada", "dan"), 1, (), (), {}, {}, 0.0, {})])
-    asked(6, 1)
-    until(lambda: said(1, 2, 3, 4, 6))  # for the fifth nobody waits any more
-    assert calls == [1, 2]
+    sets = ((("bob",), 3.0), (("ada",), 4.0))
+    assert [one.choices for one in watched.said] == [sets, sets, (), ()]
+    assert [one.seconds for one in watched.said] == [5.0, 5.0, None, None]
+    watched.hears(EstimateOrder(5, 1, 1, {"template": "t.toml"}), 5)
+    assert (len(calls), watched.said[-1].choices) == (3, None)  # its hosts were not asked about
 
 
 def answers(*given):
-    """Return a parked interpreter that gives these answers, of which the last stands, and what it was asked."""
+    """Return a verb that gives these answers, of which the last stands, and the calls of it."""
     calls = []
 
-    def call(verb, **asked):
-        calls.append((verb, asked))
+    def call(**asked):
+        calls.append(asked)
         found = given[min(len(calls), len(given)) - 1]
         if isinstance(found, Exception):
             raise found
@@ -235,36 +259,26 @@ def answers(*given):
     return call, calls
 
 
-WISHES = SelectOrder(1, 1, 1, ("ada", "bob"), 1, (), ("ada",), {}, {}, 60.0, {"template": "t"})
 ESTIMATED = EstimateOrder(1, 1, 2, {"template": "t"})
 
 
-@pytest.mark.parametrize(
-    ("order", "answer"), [(WISHES, {"hosts": ["bob"], "seconds": 3.0}), (ESTIMATED, 3.0)]
-)
-def test_that_there_was_no_fork_to_ask_a_model_is_not_kept_as_its_answer(watching, order, answer):
-    call, calls = answers(LaunchError("no fork", code="fork-server-silent"), answer)
+def test_lost_child_is_not_kept_as_a_models_answer(watching):
+    call, calls = answers(LaunchError("no child", code="child-lost"), {"seconds": 3.0})
     watched = watching(ask=call)
     for count in (1, 2, 3):
-        watched.hears(order, count)
+        watched.hears(ESTIMATED, count)
     assert len(calls) == 2
     assert [one.seconds or 0.0 for one in watched.said] == [0.0, 3.0, 3.0]
 
 
-def test_a_model_has_as_long_for_its_answer_as_somebody_waits_for_it(watching):
-    call, calls = answers({"hosts": ["bob"]}, 3.0)
-    watched = watching(ask=call)
-    watched.executor.carry_out([WISHES])
-    until(watched.executor.reports)
-    watched.executor.carry_out([ESTIMATED])
-    until(watched.executor.reports)
-    (_, wishes), (_, estimate) = calls
-    assert 0 < wishes["seconds"] <= 60.0
-    assert estimate["seconds"] == ESTIMATE_SECONDS
+def test_a_model_has_a_time_limit(watching):
+    call, calls = answers({"seconds": 3.0})
+    watching(ask=call).hears(ESTIMATED, 1)
+    assert calls[0]["seconds"] == ESTIMATE_SECONDS
 
 
 def test_a_model_that_never_returns_holds_up_estimates_once_for_all_jobs_that_are_alike(watching):
-    call, calls = answers(parked.UnansweredError("no answer"))
+    call, calls = answers(DeadlineError("no answer", code="child-timeout"))
     watched = watching(ask=call)
     for count in (1, 2):
         watched.hears(ESTIMATED, count)
@@ -356,7 +370,7 @@ def test_a_record_that_was_read_during_a_move_is_read_again_when_that_is_over(wa
         go_on.wait(60)
         return {"busy": True}
 
-    watched = watching(control=lambda _: SimpleNamespace(status=busy), poll_seconds=0.0)
+    watched = watching(control=lambda _: nullcontext(SimpleNamespace(status=busy)))
     job = running("0000abcd")
 
     def told(hosts):
@@ -382,6 +396,15 @@ def test_a_record_that_is_none_keeps_no_other_job_unheard(watched):
         until(watched.ended)
 
 
+def test_the_verification_of_a_running_job_is_reported(watched):
+    job = running("0000abcd")
+    with job.supervising():
+        watched.executor.carry_out([AskOrder(1, 1, 1, "0000abcd", True)])
+        until(lambda: watched.hears_of_verification() == [None], 60)
+        job.write({**job.record(), "state": "verifying", "verifying_until": 80.0})
+        until(lambda: watched.hears_of_verification() == [None, 80.0], 60)
+
+
 def running(identifier):
     """Return the record of a new attempt, which says that it runs."""
     job = store.create({}, "", identifier=identifier)
@@ -389,29 +412,7 @@ def running(identifier):
     return job
 
 
-class Lost(RecordChanges):
-    """Changes of records whose notifications are all lost."""
-
-    def wait(self, seconds):
-        time.sleep(seconds)
-        return set()
-
-
-class Unwatched(RecordChanges):
-    """Changes of more records than the kernel watches for one user."""
-
-    def watch(self, _job):
-        return False
-
-
-@pytest.mark.parametrize(
-    ("changes", "poll_seconds"), [(RecordChanges, 1e9), (Lost, 0.1), (Unwatched, 2.0)]
-)
-def test_what_a_job_writes_and_that_its_supervisor_is_gone_is_heard(
-    watching, changes, poll_seconds
-):
-    watched = watching(changes=changes(), poll_seconds=poll_seconds)
-
+def test_changes_of_a_record_and_the_end_of_its_supervisor_are_reported(watched):
     def said(iteration):
         watched.said += watched.executor.reports()
         return any(getattr(one, "iteration", None) == iteration for one in watched.said)
@@ -431,7 +432,7 @@ def test_what_a_job_writes_and_that_its_supervisor_is_gone_is_heard(
 def test_a_record_that_nobody_wrote_is_not_read_again_while_its_supervisor_lives(
     watching, monkeypatch
 ):
-    watched, read = watching(poll_seconds=0.0), []
+    watched, read = watching(), []
     job = running("0000abcd")
     record, supervised = store.StoredJob.record, store.StoredJob.supervised
     looks = []
@@ -445,6 +446,17 @@ def test_a_record_that_nobody_wrote_is_not_read_again_while_its_supervisor_lives
         assert len(read) == 1
 
 
+def test_job_with_a_requirement_does_not_begin_where_no_daemon_could_meet_it(watching):
+    begun = []
+    watched = watching(begin=begun.append)
+    work = {"template": "none.toml", "require": "MAX_RADIUS=1"}
+    watched.executor.carry_out([replace(START, work=work)])
+    until(lambda: not watched.executor.orders_in_progress())
+    record = store.job("0000abcd").record()
+    assert (begun, record["state"], record["exit_code"]) == ([], "failed", 2)
+    assert record["reason"].startswith("--require: ada, bob: no topology daemon; ")
+
+
 SHARING = StartOrder(1, 1, 1, "0000abcd", ("ada", "bob"), {"template": "none.toml"}, cpus=4)
 
 
@@ -453,9 +465,16 @@ class Daemons:
 
     def __init__(self):
         self.sockets = {"ada": "/ada", "bob": "/bob"}
+        self.cpus = 4
         self.down, self.given, self.hanging = set(), set(), {}
         self.asked, self.checked = [], []
         self.refusal = ""
+
+    def is_far(self, _host):
+        return False
+
+    def close(self):
+        pass
 
     def check(self, host):
         self.checked.append(host)
@@ -466,7 +485,7 @@ class Daemons:
         if host in self.down:
             raise SilentDaemonError(f"no topology daemon at {place}", host=host)
 
-    def allocate(self, job, hosts, _epoch=0):
+    def allocate(self, job, hosts, _requirement=""):
         for host in hosts:
             self._ask(host)
             if self.refusal:
@@ -561,7 +580,7 @@ def test_a_refusal_of_a_daemon_is_a_failure_of_the_job_and_its_silence_is_said_b
     sharing.carry_out(SHARING)
     until(lambda: sharing.left(1, "ada", "bob"))
     (ended,) = [one for one in sharing.said if isinstance(one, JobReport)]
-    assert (ended.state, ended.exit_code, ended.reason) == ("failed", 4, "4 CPUs are not free")
+    assert (ended.state, ended.exit_code, ended.reason) == ("failed", 3, "4 CPUs are not free")
     job = store.create({"scheduled": {"topologyd": {}}}, "", identifier="0000cdef")
     job.write_last({**job.record(), "state": "failed", "reason": "bob: no ranks", "exit_code": 4})
     sharing.daemons.down.add("bob")
@@ -570,6 +589,15 @@ def test_a_refusal_of_a_daemon_is_a_failure_of_the_job_and_its_silence_is_said_b
     until(lambda: sharing.left(2, "ada"))
     kinds = [type(one) for one in sharing.said if one == SILENT or isinstance(one, JobReport)]
     assert kinds == [HostAnswer, JobReport]
+
+
+def test_all_daemons_of_an_attempt_that_its_hosts_failed_are_asked_before_it_is_over(sharing):
+    job = store.create({"scheduled": {"topologyd": {}}}, "", identifier="0000cdef")
+    job.write_last({**job.record(), "state": "failed", "reason": "no ranks", "exit_code": 4})
+    sharing.daemons.down |= {"ada", "bob"}
+    sharing.carry_out(EndOrder(2, 1, 1, "0000cdef", ("ada", "bob")))
+    until(lambda: sharing.told(SILENT), 60)
+    assert sharing.daemons.checked == ["ada", "bob"]
 
 
 def test_an_attempt_on_a_host_that_is_not_listed_any_more_is_said_to_be_over(sharing):

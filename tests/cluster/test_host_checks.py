@@ -198,10 +198,19 @@ def test_hosts_that_cost_little_are_looked_at_as_often_where_jobs_use_them(machi
     assert len(m.asked) == 6
     m.cut.add("ada")
     assert m.step(2.0, used=["ada"]) == [HostAnswer("ada", "no route")]
-    for _ in range(5):
-        m.step(2.0)
     m.cut.clear()
     assert m.step(2.0) == [HostAnswer("ada")]
+
+
+def test_backoff_of_a_host_that_does_not_answer_holds_under_a_shorter_interval(machines):
+    m = machines("ada", every=2.0)
+    m.step()
+    m.cut.add("ada")
+    for _ in range(100):
+        m.step(1.0, used=["ada"])
+    assert len(m.asked) <= 12
+    m.cut.clear()
+    assert m.step(20.0) == [HostAnswer("ada")]
 
 
 def test_what_was_asked_during_a_look_is_asked_by_the_next(machines):

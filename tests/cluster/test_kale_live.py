@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def kale():
-    spec = importlib.util.spec_from_file_location("kale_live", ROOT / "benchmarks/kale_live.py")
+    spec = importlib.util.spec_from_file_location("kale_live", ROOT / "experiments/kale_live.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules["kale_live"] = module
     spec.loader.exec_module(module)
@@ -131,7 +131,7 @@ def of_folder(folder):
 def test_an_experiment_that_is_told_to_end_leaves_no_scheduler(tmp_path):
     folder = tmp_path / "0.5-1"
     # The one job outlasts the test on any machine, so the experiment cannot end by itself first.
-    command = [sys.executable, ROOT / "benchmarks/kale_live.py", "--hosts", "1", "--jobs", "1"]
+    command = [sys.executable, ROOT / "experiments/kale_live.py", "--hosts", "1", "--jobs", "1"]
     one = subprocess.Popen([*command, "--seconds", "100000", "--keep", tmp_path])
 
     def both_run_or_it_ended():

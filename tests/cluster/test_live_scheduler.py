@@ -3,14 +3,19 @@
 `tests/soak_live.py` runs its simulation by the thousand; here is a sample, and that it finds planted faults.
 """
 
+import contextlib
 import errno
 import itertools
 import json
 import os
 import re
+import sqlite3
 import sys
 import threading
+from dataclasses import replace
 from math import inf, nan
+from pathlib import Path
+from time import monotonic, thread_time
 
 import numpy as np
 import pytest
@@ -26,37 +31,40 @@ from waiting import until
 from apples.cluster import (
     EVERYTHING,
     LAST,
+    MAX_QUEUED,
     AskOrder,
     AttemptPhase,
     EndOrder,
     EstimateOrder,
     HostAnswer,
     HostClaims,
+    HostLease,
     HostLeft,
     HostLoad,
     HostPreference,
-    HostTerm,
     JobExecutor,
+    JobHistory,
     JobPace,
     JobReport,
     JobSubmission,
     LiveJobState,
     LiveScheduler,
-    Patience,
     PlannerClient,
     Principal,
     QueueLimits,
+    QueuePlanner,
     QueueSnapshot,
     ResizeOrder,
     RunTimeEstimate,
     SchedulerLog,
     SchedulerService,
-    SelectedHosts,
-    SelectOrder,
     StartOrder,
+    Timeouts,
     checked,
+    folded,
     history_document,
     job_document,
+    planner_command,
     queue_document,
     queue_text,
     snapshot_of,
@@ -68,31 +76,38 @@ from apples.cluster import (
     why_text,
 )
 from apples.errors import LaunchError, UsageError
-from apples.io import Folder
+from apples.io import Folder, parse
 from apples.jobs import found
 from apples.resources import Host, HostList, Link, Network
 from apples.scheduling import (
-    Change,
-    ClusterLedger,
     ClusterState,
     Conservative,
     Easy,
     Equipartition,
     FirstComeFirstServed,
     FirstFit,
+    GuardedPolicy,
+    Hold,
     Job,
     JobKind,
+    Migrate,
     NodeLoad,
     PaybackMigration,
+    PolicyFailure,
+    Refused,
+    Reject,
+    Requeue,
     Reserve,
     Resize,
     RunningJob,
+    SchedulingPolicy,
     ShortestJobFirst,
+    SlurmBackfill,
     Start,
 )
 from apples.simulation import EventEngine, SimulationConfig, mark_malleable, rigid
 
-AT_ONCE = Patience(gather=0.0, apart=0.0)
+AT_ONCE = Timeouts(batch_window=0.0, min_pass_interval=0.0)
 HOSTS = ("ada", "bob", "cleo", "dan")
 
 
@@ -105,7 +120,7 @@ class Stage:
         policy=None,
         hosts=HOSTS,
         faults=None,
-        patience=AT_ONCE,
+        timeouts=AT_ONCE,
         lost=None,
         prefer=None,
         nodes=None,
@@ -114,7 +129,7 @@ class Stage:
         limits=QueueLimits(),  # noqa: B008 - frozen
     ):
         self.nodes, self.most_hosts, self.cpus = nodes or {}, most_hosts, cpus
-        self.directory, self.hosts, self.patience, self.lost = directory, hosts, patience, lost
+        self.directory, self.hosts, self.timeouts, self.lost = directory, hosts, timeouts, lost
         self.prefer = prefer
         self.policy, self.limits = policy or FirstFit(), limits
         self.faults = faults or FolderFaults()
@@ -131,7 +146,7 @@ class Stage:
             self.now,
             wall,
             self.token,
-            self.patience,
+            self.timeouts,
             self.lost,
             self.prefer,
             self.nodes,
@@ -187,7 +202,7 @@ def stage(tmp_path):
 
 
 def test_a_pass_comes_soon_after_an_event_and_gathers_what_comes_soon_after_another(stage):
-    s = stage(patience=Patience(gather=0.01, apart=0.05))
+    s = stage(timeouts=Timeouts(batch_window=0.01, min_pass_interval=0.05))
     passes = []
     for _ in range(200):
         s.now = s.now + 0.001
@@ -215,14 +230,14 @@ def test_a_job_is_planned_by_what_its_model_says_where_its_user_has_not_said_how
     (order,) = s.turn()
     assert order == EstimateOrder(number, s.one.state.incarnation, 4, work)
     assert [one.id for one in s.one.ledger.queue] == [2, number]
-    assert order not in s.turn(s.patience.estimate / 2)
-    assert order in s.turn(s.patience.estimate)  # nobody has answered
+    assert order not in s.turn(s.timeouts.estimate_interval / 2)
+    assert order in s.turn(s.timeouts.estimate_interval)  # nobody has answered
     assert job_document(s.one, "x", s.one.job(number))["estimated_by"] == "nobody"
     s.one.report(s.now, RunTimeEstimate(number, 50.0))
     s.one.report(s.now, RunTimeEstimate(number, 9.0))  # of an order that was repeated
     s.turn()
     s.again()
-    assert all(not isinstance(one, EstimateOrder) for one in s.turn(s.patience.estimate))
+    assert all(not isinstance(one, EstimateOrder) for one in s.turn(s.timeouts.estimate_interval))
     assert s.one.ledger.queue[1].requested == 50.0
     shown = why_document(s.one, "x", s.one.job(number))
     assert (shown["requested"], shown["estimated_by"]) == (50.0, "model")
@@ -249,8 +264,8 @@ def test_a_job_that_runs_already_is_expected_to_end_by_its_models_estimate(stage
 def with_terms(stage, **seconds):
     """Say until when hosts may be used; return the orders that follow."""
     for host, each in seconds.items():
-        stage.one.report(stage.now, HostTerm(host, each, "allocation 7"))
-    return stage.turn(stage.patience.look)
+        stage.one.report(stage.now, HostLease(host, each, "allocation 7"))
+    return stage.turn(stage.timeouts.check_interval)
 
 
 def test_a_job_that_can_be_moved_leaves_hosts_whose_allocation_ends_and_they_leave_the_list(stage):
@@ -272,7 +287,7 @@ def test_a_job_that_can_be_moved_leaves_hosts_whose_allocation_ends_and_they_lea
     with_terms(s, ada=0.0, bob=0.0)  # bob has not said that the job has left it
     assert s.one.state.hosts == ("bob", "cleo", "dan")
     s.left(start, "bob", epoch=resize.epoch)
-    s.turn(s.patience.look)
+    s.turn(s.timeouts.check_interval)
     assert s.one.state.hosts == ("cleo", "dan")
     _, orders = s.submit(1, 1)
     assert orders == []  # both are held, and there are no others
@@ -292,6 +307,23 @@ def test_with_too_few_hosts_elsewhere_a_job_shrinks_and_one_that_cannot_says_so_
     s.turn(1.0)
     said = [text for _, text in s.one.alarms]
     assert len([text for text in said if in_order(text, "local.1", "bob", "allocation 7")]) == 1
+
+
+@pytest.mark.parametrize("kind", [JobKind.RIGID, JobKind.MALLEABLE])
+def test_job_ends_on_hosts_whose_allocation_was_taken_back(stage, kind):
+    s = stage(hosts=("ada", "bob"), prefer=HostPreference({}), most_hosts=4)
+    number, (start,) = s.submit(2, 2, kind)
+    s.say(start, hosts=start.hosts)
+    with_terms(s, ada=3600.0, bob=3600.0)
+    with_terms(s, bob=0.0)
+    assert s.state(number) is LiveJobState.RUNNING  # another allocation may get the host
+    (end,) = [one for one in s.turn(10.0) if isinstance(one, EndOrder)]
+    assert (type(end), end.job, end.hosts) == (EndOrder, number, ("ada", "bob"))
+    s.say(end, AttemptPhase.ENDED, state="cancelled")
+    s.left(end, "ada", "bob")
+    s.turn(s.timeouts.check_interval)
+    assert s.state(number) is LiveJobState.QUEUED
+    assert s.one.state.hosts == ("ada",)
 
 
 def test_a_job_that_cannot_be_moved_starts_only_where_hosts_stay_until_its_end(stage):
@@ -320,7 +352,7 @@ def test_a_job_that_cannot_be_moved_starts_only_where_hosts_stay_until_its_end(s
     assert (begun.job, begun.hosts) == (three, ("dan",))
     with_terms(s, eve=7200.0)
     s.one.report(s.now, HostAnswer("eve"))
-    s.one.report(s.now, HostTerm("dan", inf, "allocation 7"))
+    s.one.report(s.now, HostLease("dan", inf, "allocation 7"))
     s.say(begun, AttemptPhase.ENDED, state="finished")
     (last,) = [each for each in s.left(begun, "dan") if isinstance(each, StartOrder)]
     assert (last.job, last.hosts) == (two, ("dan", "eve"))
@@ -345,7 +377,7 @@ def test_a_host_that_is_given_on_goes_on_and_one_that_comes_back_after_a_restart
     s = stage(hosts=("ada", "bob"), prefer=HostPreference({}))
     with_terms(s, ada=50.0, bob=9000.0)
     s.turn(60.0)  # the end has passed, and it is not yet known what comes then
-    s.one.report(s.now, HostTerm("ada", 9000.0, "allocation 8"))
+    s.one.report(s.now, HostLease("ada", 9000.0, "allocation 8"))
     assert (s.one.state.hosts, s.one.lost) == (("ada", "bob"), {})
     _, (start,) = s.submit(2, 2)
     s.say(start, hosts=start.hosts)
@@ -386,7 +418,7 @@ def test_where_hosts_join_a_job_waits_for_as_many_as_it_needs_and_says_so(stage)
     with_terms(s, bob=9000.0, cleo=9000.0, dan=9000.0)
     for host in ("bob", "cleo", "dan"):
         s.one.report(s.now, HostAnswer(host))
-    begun = [one.job for one in s.turn(AT_ONCE.heard) if isinstance(one, StartOrder)]
+    begun = [one.job for one in s.turn(AT_ONCE.recovery_grace) if isinstance(one, StartOrder)]
     assert begun == [wide]
     s.one.log.close()
 
@@ -399,7 +431,7 @@ def test_a_policy_that_resizes_starts_on_the_hosts_that_have_joined_and_the_last
     with_terms(s, ada=0.0)
     s.say(start, AttemptPhase.ENDED, state="failed", exit_code=4)
     s.left(start, "ada")
-    s.turn(s.patience.look)
+    s.turn(s.timeouts.check_interval)
     assert s.one.state.hosts == ()
     assert job_document(s.one, "x", s.one.job(number))["state"] == "held"
 
@@ -553,10 +585,11 @@ def test_a_job_is_started_runs_and_ends_and_its_hosts_are_free_when_they_say_so(
     assert s.state(number) is LiveJobState.RUNNING
     s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
     assert s.state(number) is LiveJobState.ENDING
-    assert s.left(start, "ada", "bob") == []
-    (next_start,) = s.left(start, "cleo")
+    (next_start,) = s.left(start, "bob")
+    assert s.state(number) is LiveJobState.ENDING
+    assert (next_start.job, next_start.hosts) == (second, ("bob", "dan"))
+    assert s.left(start, "ada", "cleo") == []
     assert s.state(number) is LiveJobState.FINISHED
-    assert (next_start.job, next_start.hosts) == (second, ("ada", "bob"))
 
 
 def test_a_start_waits_for_exactly_the_hosts_that_a_shrunk_job_leaves(stage):
@@ -773,37 +806,38 @@ def test_conservative_backfilling_moves_promises_up_when_nodes_are_given_back():
 
 
 @pytest.mark.parametrize(
-    "happens", ["expected sooner", "withdrawn", "estimated shorter", "resumed"]
+    ("happens", "promises"),
+    [
+        ("expected sooner", {2: 20.0, 3: 70.0}),
+        ("cancelled", {3: 100.0}),
+        ("estimated shorter", {2: 100.0, 3: 120.0}),
+        ("undrained", {3: 55.0}),  # the second is started, and needs 50 s
+    ],
 )
-def test_a_promise_moves_up_whatever_makes_room(happens):
-    ledger = ClusterLedger(2, track_node_ids=True)
-
-    def decided(time):
-        decisions = list(Conservative().decide(ledger.snapshot(time)))
-        for decision in decisions:
-            ledger.apply(decision)
-        ledger.settle()
-        return decisions
-
-    ledger.submit(Job(1, 0.0, 2, 100.0, 2, 2))
-    ledger.submit(Job(2, 0.0, 2, 50.0, 2, 2))
-    ledger.submit(Job(3, 0.0, 2, 10.0, 2, 2))
-    assert decided(0.0) == [Start(1, 2), Reserve(2, 100.0), Reserve(3, 150.0)]
+def test_a_promise_moves_up_whatever_makes_room(stage, happens, promises):
+    s = stage(Conservative(), hosts=("ada", "bob"))
+    for seconds in (100.0, 50.0, 10.0):
+        two = JobSubmission(2, 2, requested=seconds, modelled=seconds == 50.0)
+        s.one.submit(s.now, two)
+    (start,) = [order for order in s.turn() if isinstance(order, StartOrder)]
+    s.say(start)
+    s.say(start, iteration=0, iterations=100)
+    assert s.one.state.promises == {2: 100.0, 3: 150.0}
+    s.turn(5.0)
     if happens == "expected sooner":
-        ledger.expect(1, 20.0)
-        assert decided(5.0) == [Reserve(2, 20.0), Reserve(3, 70.0)]
-    elif happens == "withdrawn":
-        ledger.withdraw(2)
-        assert decided(5.0) == [Reserve(3, 100.0)]
+        s.say(start, iteration=25, iterations=100)
+    elif happens == "cancelled":
+        s.one.cancel(s.now, 2)
     elif happens == "estimated shorter":
-        ledger.estimate(2, 20.0)
-        assert decided(5.0) == [Reserve(3, 120.0)]
-    else:  # there was nothing to promise while a node was away
-        ledger.drain(1)
-        ledger.end(1)
-        assert decided(5.0) == []
-        ledger.resume(1)
-        assert decided(6.0) == [Start(2, 2), Reserve(3, 56.0)]
+        s.one.report(s.now, RunTimeEstimate(2, 20.0))
+    else:
+        s.one.drain(s.now, "bob")
+        s.say(start, AttemptPhase.ENDED, state="finished")
+        s.left(start, *start.hosts)
+        assert s.state(2) is LiveJobState.QUEUED
+        s.one.resume(s.now, "bob")
+    s.turn()
+    assert s.one.state.promises == promises
 
 
 def test_hosts_that_an_evolving_job_gives_back_start_the_next_job(stage):
@@ -894,12 +928,102 @@ def test_a_job_that_is_slower_than_was_estimated_makes_room_for_one_that_fits_be
     shown = queue_document(s.one, "lab")
     assert shown["jobs"][0]["expected_end"] == 1e9 + 1000.0
     assert "990 s" in queue_text(shown)
-    s.one.rebuild_ledger()
-    assert s.one.ledger.running[first].limit == 1000.0  # a ledger that is made anew knows it
+    assert s.one.ledger.running[first].limit == 1000.0
     s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
     assert queue_document(s.one, "lab")["jobs"][0]["expected_end"] is None
     s.left(start, *start.hosts)
     assert s.one.paces == {}
+
+
+def test_snapshot_takes_measured_end_of_running_job_in_place_of_its_estimate(stage):
+    s = stage(Easy())
+    _, (start,) = s.submit(2, 2)
+    s.say(start)
+    s.say(start, iteration=0, iterations=1000)
+    s.now += 10.0
+    s.say(start, iteration=10, iterations=1000)
+    shown = queue_document(s.one, "lab")["jobs"][0]
+    (running,) = snapshot_of(s.one).jobs
+    assert running.measured
+    assert running.requested - running.done == pytest.approx(990.0)
+    assert shown["expected_end"] - 1e9 - s.now == pytest.approx(990.0)
+
+
+def test_reason_names_the_hosts_on_which_the_policy_starts_a_job(stage):
+    s = stage(Easy())
+    _, (start,) = s.submit(2, 2)
+    s.say(start)
+    number, orders = s.submit(1, 4, JobKind.MOLDABLE)  # moldable: Easy starts it on four
+    assert orders == []
+    why = why_document(s.one, "lab", s.one.job(number))
+    assert (why["needs"], why["free"]) == (4, 2)
+    assert why["reason"] == "needs 4 hosts, 2 are free"
+    assert why["blocking"] == ["lab.1"]
+
+
+def test_policy_that_fails_again_and_again_hides_no_other_alarm(stage):
+    s = stage()
+    s.one.refuse(Refused(Start(1, 1), 0.0, "the first alarm"))
+    for kind in ("raises", "put aside"):
+        for at in range(200):
+            s.one.policy_failed(PolicyFailure(kind, "mine.py:Mine", float(at), "mine.py:3", "no"))
+    alarms = [text for _, text in s.one.alarms]
+    assert len(alarms) == 3
+    assert "the first alarm" in alarms[0]
+
+
+def test_scheduler_answers_and_starts_jobs_while_a_policy_of_the_user_sleeps(stage, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import time\nfrom apples.scheduling import Easy\n\nclass Mine(Easy):\n"
+        "    def decide(self, cluster):\n        time.sleep(60 if cluster.running else 0)\n"
+        "        return super().decide(cluster)\n"
+    )
+    policy = GuardedPolicy(f"{path}:Mine", seconds=12.0)
+    answered = threading.Event()
+    policy.on_answer = answered.set
+    s = stage(policy=policy)
+
+    def orders_of_answer():
+        assert answered.wait(60.0)
+        answered.clear()
+        return s.turn()
+
+    _, orders = s.submit(2, 2)
+    (start,) = orders or orders_of_answer()
+    s.say(start)
+    began = thread_time()
+    for _ in range(2):
+        _, orders = s.submit(1, 1)
+        assert orders == []
+    s.turn()
+    assert thread_time() - began < 1.0
+    orders = []
+    for _ in range(20):
+        orders += orders_of_answer()
+        if orders:
+            break
+    alarms = [text for _, text in s.one.alarms]
+    assert ["no answer within 12 s" in text for text in alarms] == [True]
+    assert len(orders) == 2
+    policy.close()
+
+
+def test_queue_shows_a_job_whose_result_is_verified_and_when_that_ends(stage):
+    s = stage()
+    number, (start,) = s.submit(2, 2)
+    s.say(start, iteration=1000, iterations=1000)
+    s.say(start, iteration=1000, iterations=1000, verifying_until=1e9 + 80.0)
+    (shown,) = queue_document(s.one, "lab")["jobs"]
+    assert (shown["state"], shown["expected_end"]) == ("verifying", 1e9 + 80.0)
+    assert in_order(queue_text(queue_document(s.one, "lab")), "verifying", "80.0 s")
+    assert why_document(s.one, "lab", s.one.job(number))["state"] == "verifying"
+    s.again()
+    assert queue_document(s.one, "lab")["jobs"][0]["state"] == "running"  # until it is asked
+    s.say(start, verifying_until=1e9 + 80.0)
+    assert queue_document(s.one, "lab")["jobs"][0]["state"] == "verifying"
+    s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
+    assert queue_document(s.one, "lab")["jobs"][0]["state"] == "ending"
 
 
 @given(
@@ -1021,10 +1145,10 @@ def modelled(stage, least=2, most=2, kind=JobKind.RIGID, **more):
     return stage.one.submit(stage.now, one), stage.turn()
 
 
-def answer(stage, order, *hosts, seconds=30.0, otherwise=40.0):
-    """Have the model answer an order; return the orders that follow."""
-    said = SelectedHosts(order.job, order.question, hosts, seconds, otherwise)
-    stage.one.report(stage.now, said)
+def answer(stage, order, *choices, seconds=30.0):
+    """Have the model answer an order with sets of hosts; return the orders that follow."""
+    sets = tuple((tuple(hosts.split()), seconds) for hosts in choices)
+    stage.one.report(stage.now, RunTimeEstimate(order.job, None, sets))
     return stage.turn()
 
 
@@ -1032,79 +1156,86 @@ def why(stage, number):
     return why_document(stage.one, "lab", stage.one.job(number))
 
 
-def test_a_job_gets_the_hosts_that_its_model_would_rather_have_and_says_who_has_chosen(stage):
+def test_a_job_gets_the_hosts_that_its_model_chooses_and_says_who_has_chosen(stage):
     s = stage(prefer=TWO_SITES)
     number, (asked,) = modelled(s)
-    assert isinstance(asked, SelectOrder)
-    assert (asked.among, asked.count, asked.instead) == (HOSTS, 2, ("dan", "cleo"))
-    shown = {host["host"]: host["state"] for host in queue_document(s.one, "lab")["hosts"]}
-    assert (shown["dan"], shown["bob"]) == ("reserved", "free")
+    assert isinstance(asked, EstimateOrder)
+    assert (asked.among, asked.hosts) == (HOSTS, 2)
     waiting = why(s, number)
-    assert (waiting["state"], waiting["placed_by"]) == ("placing", "")
+    assert (waiting["state"], waiting["placed_by"]) == ("held", "")
+    assert in_order(waiting["reason"], "model")
     assert s.turn(0.5) == []
-    (start,) = answer(s, asked, "bob", "dan")
+    (start,) = answer(s, asked, "bob dan", "ada cleo")
     assert start.hosts == ("bob", "dan")
-    assert in_order(why(s, number)["placed_by"], "model", "30 s", "40 s", "dan, cleo")
+    assert in_order(why(s, number)["placed_by"], "model", "30 s")
     s.say(start)
     assert in_order(why_text(why(s, number)), "model", "30 s")
     s.again()
-    assert in_order(why(s, number)["placed_by"], "model", "30 s", "40 s", "dan, cleo")
+    assert in_order(why(s, number)["placed_by"], "model", "30 s")
 
 
-def test_where_the_model_sees_no_better_hosts_or_cannot_say_a_job_gets_those_of_the_list(stage):
-    s = stage(prefer=TWO_SITES)
-    number, (asked,) = modelled(s, 1, 1)
-    (start,) = answer(s, asked, "dan")
-    assert start.hosts == ("dan",)
-    assert "model" in why(s, number)["placed_by"]
-    number, (asked,) = modelled(s, 1, 1)
-    (start,) = answer(s, asked)
-    assert start.hosts == ("cleo",)
-    assert why(s, number)["placed_by"] == "the host list; its model cannot say"
-    number, (asked,) = modelled(s, 1, 1)
-    (start,) = answer(s, asked, "eve")  # which nobody asked about
-    assert start.hosts == ("bob",)
-    _, orders = modelled(s, 1, 1)
-    assert kinds(orders) == [StartOrder]  # one host is free: there is nothing to choose
-
-
-def test_a_model_that_does_not_answer_holds_a_job_up_for_its_patience_and_no_longer(stage):
-    s = stage(prefer=TWO_SITES)
-    number, (asked,) = modelled(s)
-    assert s.turn(s.patience.select / 2) == []
-    _, (other,) = s.submit(1, 1)
-    assert other.hosts == ("bob",)  # what the first is held for is nobody's meanwhile
-    (start,) = s.turn(s.patience.select)
-    assert (start.job, start.hosts) == (number, ("cleo", "dan"))
-    assert in_order(why(s, number)["placed_by"], "3 s")
-    assert answer(s, asked, "ada", "dan") == []  # too late
-
-
-def test_what_is_not_free_any_more_is_asked_about_anew_and_old_answers_are_of_no_use(stage):
+def test_model_is_asked_once_and_its_next_set_of_hosts_taken_where_the_first_is_not_free(stage):
     s = stage(prefer=TWO_SITES)
     _, (first,) = s.submit(1, 1)
+    assert first.hosts == ("dan",)
     number, (asked,) = modelled(s)
-    assert set(asked.instead) == {"ada", "bob"}
+    (start,) = answer(s, asked, "bob dan", "ada cleo")
+    assert (start.job, start.hosts) == (number, ("ada", "cleo"))
+    for order in (first, start):
+        s.say(order, AttemptPhase.ENDED, state="failed", exit_code=4)
+    orders = [*s.left(first, *first.hosts), *s.left(start, *start.hosts)]
+    assert kinds(orders) == [StartOrder, StartOrder]
+    assert orders[1].hosts == ("ada", "cleo")
+
+
+def test_choices_of_a_model_outlive_the_scheduler(stage):
+    s = stage(prefer=TWO_SITES)
+    _, (first,) = s.submit(4, 4)
+    number, (asked,) = modelled(s)
+    assert answer(s, asked, "ada bob") == []
+    s.again()
+    s.say(first)
     s.say(first, AttemptPhase.ENDED, state="finished")
-    s.left(first, "dan")
+    orders = s.left(first, *first.hosts)
+    assert kinds(orders) == [StartOrder]
+    assert (orders[0].job, orders[0].hosts) == (number, ("ada", "bob"))
+
+
+@pytest.mark.parametrize("choices", [[], ["ada cleo"], ["eve fred"]])
+def test_where_the_model_cannot_choose_or_its_hosts_are_taken_a_job_gets_those_of_the_list(
+    stage, choices
+):
+    s = stage(prefer=TWO_SITES)
     s.one.drain(s.now, "cleo")
-    (again,) = answer(s, asked, "ada", "cleo")
-    assert again.among == ("ada", "bob", "dan")
-    assert answer(s, asked, "ada", "bob") == []
-    (start,) = answer(s, again, "ada", "dan")
-    assert (start.job, start.hosts) == (number, ("ada", "dan"))
+    number, (asked,) = modelled(s, 1, 1)
+    choices = [hosts.split()[-1] for hosts in choices]
+    (start,) = answer(s, asked, *choices)
+    assert start.hosts == ("dan",)
+    assert in_order(why(s, number)["placed_by"], "the host list", "model")
+
+
+def test_a_model_that_does_not_answer_holds_a_job_up_for_a_limited_time(stage):
+    s = stage(prefer=TWO_SITES)
+    number, (asked,) = modelled(s)
+    assert s.turn(s.timeouts.model / 2) == []
+    _, (other,) = s.submit(1, 1)
+    assert other.hosts == ("dan",)
+    (start,) = s.turn(s.timeouts.model)
+    assert (start.job, start.hosts) == (number, ("ada", "bob"))
+    assert in_order(why(s, number)["placed_by"], "3 s")
+    assert answer(s, asked, "ada cleo") == []  # too late
 
 
 def test_a_job_that_is_cancelled_or_a_scheduler_that_is_killed_while_a_model_is_asked(stage):
     s = stage(prefer=TWO_SITES)
     number, (asked,) = modelled(s)
     s.one.cancel(s.now, number)
-    assert answer(s, asked, "ada", "bob") == []
+    assert answer(s, asked, "ada bob") == []
     other, (asked,) = modelled(s)
     s.again()
-    (again,) = s.turn()
+    (again,) = s.turn(s.timeouts.check_interval)
     assert (again.job, again.among) == (other, HOSTS)
-    (start,) = answer(s, again, "ada", "bob")
+    (start,) = answer(s, again, "ada bob")
     assert start.hosts == ("ada", "bob")
     assert s.state(number) is LiveJobState.CANCELLED
 
@@ -1115,52 +1246,308 @@ def test_who_has_no_model_or_tells_messages_or_chooses_among_hosts_that_are_alik
     assert kinds(orders) == [StartOrder]
     _, orders = modelled(s, messages=((0, 1), (1, 0)))
     assert kinds(orders) == [StartOrder]
+
+
+def test_hosts_that_are_alike_but_for_their_load_are_chosen_by_the_model(stage):
     alike = HostList(tuple(Host(name, seconds_per_point=1e-6) for name in HOSTS), Network())
-    s.one.prefer = HostPreference.of(alike)
-    for order in orders:
-        s.say(order, AttemptPhase.ENDED, state="finished")
-        s.left(order, *order.hosts)
+    s = stage(prefer=HostPreference.of(alike))
     _, orders = modelled(s, 1, 1)
     assert kinds(orders) == [StartOrder]
     s.one.report(s.now, HostLoad("bob", 1, {"": 1.0}))
-    _, (asked,) = modelled(s, 1, 1)  # the weather tells them apart
+    _, (asked,) = modelled(s, 1, 1)
     assert asked.shares == {"bob": 0.5}
 
 
-def test_a_shrunk_job_keeps_what_its_model_would_rather_keep_and_grows_onto_what_it_prefers(stage):
-    s = stage(Equipartition(), prefer=TWO_SITES)
-    number, (start,) = modelled(s, 1, 4, JobKind.MALLEABLE)
+# ------------------------------------------------------------- what outlives every pass and restart
+def test_usage_of_users_outlives_a_released_job_and_a_restart(stage):
+    s = stage(SlurmBackfill(PriorityWeightFairshare=1000))
+    ann = JobSubmission(1, 1, requested=100.0, user="ann")
+    first = s.one.submit(s.now, replace(ann, minimum=2, maximum=2))
+    (start,) = s.turn()
     s.say(start)
-    other, (asked,) = s.submit(1, 4, JobKind.MALLEABLE)
-    assert isinstance(asked, SelectOrder)
-    assert (asked.job, asked.among, asked.count) == (number, HOSTS, 2)
-    (shrink,) = answer(s, asked, "bob", "dan")
-    assert (shrink.job, set(shrink.hosts)) == (number, {"bob", "dan"})
-    s.say(start, epoch=shrink.epoch, hosts=shrink.hosts)
-    assert "model" in why(s, number)["placed_by"]
-    (begun,) = s.left(start, "ada", "cleo", epoch=shrink.epoch)
-    assert (begun.job, begun.hosts) == (other, ("ada", "cleo"))
-    s.say(begun)
-    s.one.drain(s.now, "ada")
+    after = s.one.submit(s.now, replace(ann, user="bob", after=(first,)))
+    s.turn(50.0)
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    assert s.left(start, *start.hosts)[0].job == after
+    used = dict(s.one.ledger.state.usage)
+    assert used["ann"] == pytest.approx(100.0, rel=1e-3)
+    s.turn(7.0)
+    s.again(1e9 + s.now)
+    kept = s.one.ledger.state.usage
+    assert kept["ann"] == pytest.approx(used["ann"], rel=1e-3)
+    assert kept["bob"] == pytest.approx(7.0, rel=1e-3)
+    s.turn(20.0)
+    assert s.one.ledger.state.usage["bob"] == pytest.approx(27.0, rel=1e-3)
+
+
+def test_promises_outlive_a_released_job_and_a_restart_and_are_kept(stage):
+    s = stage(Conservative())
+    first, (start,) = s.submit(3, 3)
+    s.say(start)
+    wide, orders = s.submit(4, 4)
+    assert orders == []
+    promised = dict(s.one.ledger.state.reservations)
+    assert promised == {wide: pytest.approx(100.0, abs=1.0)}
+    short = s.one.submit(s.now, JobSubmission(1, 1, requested=5.0))
+    (begun,) = s.turn()
+    assert begun.job == short
+    s.one.submit(s.now, JobSubmission(1, 1, requested=500.0, after=(short,)))
     s.say(begun, AttemptPhase.ENDED, state="finished")
-    (grow,) = s.left(begun, "ada", "cleo")
-    assert set(grow.hosts) == {"bob", "cleo", "dan"}  # one is free: there is nothing to choose
-
-
-def test_a_growth_that_waits_for_its_model_is_made_as_the_list_says_when_that_is_late(stage):
-    s = stage(Equipartition(), prefer=TWO_SITES)
-    _, (first,) = s.submit(3, 3)
-    number, (start,) = modelled(s, 1, 2, JobKind.MALLEABLE)
+    s.left(begun, *begun.hosts)
+    assert s.one.ledger.state.reservations[wide] == promised[wide]
+    s.again()
+    assert s.one.ledger.state.reservations[wide] == promised[wide]
     s.say(start)
-    s.say(first, AttemptPhase.ENDED, state="finished")
-    (asked,) = s.left(first, *first.hosts)
-    assert isinstance(asked, SelectOrder)
-    assert asked.beside == start.hosts
-    assert s.turn(s.patience.select / 2) == []
-    (grow,) = [one for one in s.turn(s.patience.select) if isinstance(one, ResizeOrder)]
-    assert set(grow.hosts) == {*asked.beside, *asked.instead}
-    s.say(start, epoch=grow.epoch, refused=True, hosts=start.hosts)
-    assert not in_order(why(s, number)["placed_by"], "3 s")
+    orders = s.turn(promised[wide] - s.now)  # the first overruns: nothing else is started
+    assert StartOrder not in kinds(orders)
+    assert s.one.passes > 0
+    assert first in s.one.ledger.running
+
+
+def test_promises_of_another_policy_are_forgotten(stage):
+    s = stage(Conservative())
+    _, (start,) = s.submit(3, 3)
+    s.say(start)
+    s.submit(4, 4)
+    s.policy = Easy()
+    s.again()
+    assert s.one.ledger.state.reservations == {}
+
+
+class NoJobs(JobExecutor):
+    """Carries nothing out."""
+
+    def carry_out(self, orders):
+        pass
+
+    def reports(self):
+        return []
+
+    def close(self):
+        pass
+
+
+class Fails(SchedulingPolicy):
+    """Raises an error while a job is running."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def decide(self, cluster):
+        if cluster.running:
+            raise self.error
+        return [Start(job.id, 1) for job in cluster.queue]
+
+
+def test_first_come_first_served_decides_where_a_policy_of_apples_fails(stage):
+    s = stage(Fails(ValueError("no such thing")))
+    _, (start,) = s.submit()
+    s.say(start)
+    second, orders = s.submit()
+    assert [(order.job, order.hosts) for order in orders] == [(second, ("bob",))]
+    s.submit()
+    (alarm,) = [text for _, text in s.one.alarms]
+    assert in_order(alarm, "Fails", "ValueError: no such thing", "first-come-first-served")
+
+
+class FailingExecutor(NoJobs):
+    """Raises an error wherever the deciding thread calls it."""
+
+    def carry_out(self, orders):
+        raise OSError(errno.ENOSPC, "No space left on device", "orders")
+
+    def reports(self):
+        raise RuntimeError("no reports")
+
+
+def test_deciding_thread_goes_on_and_raises_an_alarm_whatever_is_raised(stage):
+    s = stage(Fails(UsageError("no such option", code="value-unknown")))
+    service = SchedulerService(s.one, lambda: s.now)
+    deciding = threading.Thread(target=service.run, args=(FailingExecutor(),))
+    deciding.start()
+    try:
+        for _ in range(3):
+            service.ask(service.submit({"submission": SUBMITTED}, OPERATOR))
+        alarms = [one["text"] for one in service.ask(service.queue())["alarms"]]
+    finally:
+        service.stop()
+        deciding.join()
+    for words in ("no such option", "orders: No space left on device", "RuntimeError: no reports"):
+        assert sum(words in alarm for alarm in alarms) == 1
+
+
+class Holds(SchedulingPolicy):
+    """Takes the second job out of the queue."""
+
+    def decide(self, cluster):
+        for job in cluster.queue:
+            yield Hold(job.id, "not today") if job.id == 2 else Start(job.id, 1)
+
+
+def test_a_job_that_a_policy_holds_is_held_after_a_released_job_and_a_restart(stage):
+    s = stage(Holds())
+    first, (start,) = s.submit()
+    number, orders = s.submit()
+    assert (number, orders) == (2, [])
+    s.one.submit(s.now, JobSubmission(1, 1, after=(first,)))
+    s.say(start)
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    assert [one.job for one in s.left(start, *start.hosts)] == [3]
+    s.again()
+    s.turn()
+    shown = queue_document(s.one, "lab")["jobs"][1]
+    assert (shown["state"], shown["reason"]) == ("held", "not today")
+    assert [job.id for job in s.one.ledger.state.held] == [2]
+    s.one.cancel(s.now, number)
+    assert s.one.ledger.state.held == ()
+
+
+class Told(SchedulingPolicy):
+    """Starts what waits first, and makes the decisions that `decided` returns about the running jobs."""
+
+    def __init__(self, decided):
+        self.decided = decided
+
+    def decide(self, cluster):
+        free = cluster.free
+        for job in cluster.queue:
+            if job.processors <= free:
+                free -= job.processors
+                yield Start(job.id, job.processors)
+        for running in cluster.running.values():
+            yield from self.decided(running)
+
+
+def elsewhere(running):
+    """Move a job to the other two hosts."""
+    return [Migrate(running.job.id, frozenset(range(4)) - running.node_ids)]
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        lambda running: Resize(running.job.id, running.nodes),
+        lambda running: Migrate(running.job.id, running.node_ids),
+    ],
+    ids=["resize", "migrate"],
+)
+def test_job_that_a_policy_leaves_where_it_is_gets_no_order(stage, decision):
+    s = stage(Told(lambda running: [decision(running)]))
+    number, (start,) = s.submit(2, 2, JobKind.MALLEABLE)
+    assert s.say(start) == []
+    assert s.state(number) is LiveJobState.RUNNING
+    _, orders = s.submit()
+    assert kinds(orders) == [StartOrder]
+
+
+def test_cancelled_job_cannot_be_moved(stage):
+    seen = []
+    s = stage(Told(lambda running: (seen.append(running.changing), elsewhere(running))[1]))
+    number, (start,) = s.submit(2, 2)
+    s.one.cancel(s.now, number)
+    seen.clear()
+    assert kinds(s.turn()) == [EndOrder]
+    assert seen == [True]
+    assert s.state(number) is LiveJobState.ENDING
+    s.say(start, AttemptPhase.ENDED, state="cancelled")
+    s.left(start, *start.hosts)
+    assert s.state(number) is LiveJobState.CANCELLED
+
+
+@pytest.mark.parametrize("kind", [JobKind.RIGID, JobKind.MALLEABLE])
+def test_job_that_is_starting_cannot_be_moved_and_its_order_is_sent_again(stage, kind):
+    s = stage(Told(elsewhere))
+    number, (start,) = s.submit(2, 2, kind)
+    s.one.drain(s.now, "ada")
+    s.turn()
+    assert s.state(number) is LiveJobState.STARTING
+    assert [order for order in s.turn(20.0) if isinstance(order, StartOrder)] == [start]
+
+
+def test_running_rigid_job_cannot_be_moved(stage):
+    s = stage(Told(elsewhere))
+    number, (start,) = s.submit(2, 2)
+    assert s.say(start) == []
+    s.one.drain(s.now, "ada")
+    assert s.turn() == []
+    assert s.state(number) is LiveJobState.RUNNING
+
+
+@pytest.mark.parametrize(
+    "then",
+    [Start(1, 2, node_ids=frozenset({2, 3})), Reject(1, "no"), Hold(1, "not now")],
+    ids=repr,
+)
+def test_attempt_that_a_policy_requeues_is_over_before_the_job_is_decided_about_again(stage, then):
+    s = stage(Told(lambda running: [Requeue(running.job.id), then]))
+    number, (start,) = s.submit(2, 2)
+    assert kinds(s.say(start)) == [EndOrder]
+    assert s.turn() == []
+    s.left(start, *start.hosts)
+    assert s.state(number) is LiveJobState.ENDING  # its processes have not ended yet
+    assert s.one.job(number).attempt == 1
+    s.say(start, AttemptPhase.ENDED, state="cancelled")
+    assert s.one.job(number).held == ("not now" if isinstance(then, Hold) else "")
+    assert s.state(number) is not LiveJobState.FAILED
+
+
+def test_job_that_a_policy_held_is_queued_again_under_another_policy(stage):
+    s = stage(Holds())
+    s.submit()
+    number, _ = s.submit()
+    s.again()
+    assert s.one.job(number).held == "not today"
+    s.policy = Easy()
+    s.again()
+    assert s.one.job(number).held == ""
+    s.say(AskOrder(1, 1, 1, "", ()), hosts=HOSTS[:1])
+    assert s.state(number) is LiveJobState.STARTING
+
+
+def test_run_is_charged_once_while_its_hosts_are_being_left(stage):
+    s = stage(SlurmBackfill(PriorityWeightFairshare=1000))
+    s.one.submit(s.now, JobSubmission(2, 2, requested=100.0, user="ann"))
+    (start,) = s.turn()
+    s.say(start)
+    s.turn(50.0)
+    s.say(start, AttemptPhase.ENDED, state="finished")
+    assert s.one.ledger.state.usage["ann"] == pytest.approx(100.0, rel=1e-3)
+    s.again(1e9 + s.now)
+    assert s.one.ledger.state.usage["ann"] == pytest.approx(100.0, rel=1e-3)
+    s.left(start, *start.hosts)
+    assert s.one.ledger.state.usage["ann"] == pytest.approx(100.0, rel=1e-3)
+
+
+def test_hosts_leased_too_short_for_one_job_start_the_next_at_once(stage):
+    s = stage(prefer=HostPreference({}))
+    with_terms(s, ada=50.0 + s.timeouts.vacate)
+    s.one.submit(s.now, JobSubmission(3, 3, requested=500.0))
+    (wide,) = s.turn()
+    assert wide.hosts == HOSTS[1:]
+    waiting = s.one.submit(s.now, JobSubmission(1, 1, requested=500.0))
+    short = s.one.submit(s.now, JobSubmission(1, 1, requested=20.0))
+    orders = [*s.turn(), *s.turn()]
+    assert [(order.job, order.hosts) for order in orders] == [(short, ("ada",))]
+    assert s.state(waiting) is LiveJobState.QUEUED
+
+
+def test_a_log_of_an_earlier_format_is_read(stage):
+    s = stage()
+    _, (start,) = s.submit()
+    records, _, _ = parse((s.directory / "journal").read_bytes())
+    old = [
+        {key: one[key] for key in one if key not in {"policy", "cpus", "half_life"}}
+        for one in records
+    ]
+    s.one.log.close()
+    log = SchedulerLog(Folder.open(s.directory, links=True))
+    state, problems = folded(old)
+    assert (state.jobs, problems) == (log.recover()[0].jobs, [])
+    log.rewrite(state)
+    log.close()
+    s.begin()
+    s.say(start)
+    assert s.state(1) is LiveJobState.RUNNING
 
 
 def test_bad_requests_are_refused_in_a_line(stage):
@@ -1174,6 +1561,32 @@ def test_bad_requests_are_refused_in_a_line(stage):
 
 
 # ------------------------------------------------------------------------------------ the log
+def test_hosts_at_the_start_of_a_job_stay_those_after_a_resize_and_a_restart(stage):
+    s = stage(Equipartition())
+    (_, (start,)) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start, hosts=start.hosts)
+    _, (resize,) = s.submit(1, 4, JobKind.MALLEABLE)
+    s.say(start, epoch=resize.epoch, hosts=resize.hosts)
+    s.again()
+    (job, _) = queue_document(s.one, "local")["jobs"]
+    assert job["hosts"] == list(resize.hosts)
+    assert job["started_on"] == list(start.hosts) != job["hosts"]
+
+
+def test_times_of_a_job_are_the_same_after_a_restart(stage):
+    s = stage()
+    s.now = 12.345678
+    s.submit()
+    before = queue_document(s.one, "local")["jobs"][0]
+    for k in range(1, 20):
+        s.now += 1.0
+        s.again(wall=1e9 + s.now + 0.37e-6 * k)
+        after = queue_document(s.one, "local")["jobs"][0]
+        assert [after[key] for key in ("submitted", "started")] == [
+            before[key] for key in ("submitted", "started")
+        ]
+
+
 def test_a_restart_asks_every_job_and_starts_nothing_before_they_have_answered(stage):
     s = stage()
     number, (start,) = s.submit(2, 2)
@@ -1285,14 +1698,227 @@ def test_jobs_that_are_over_move_to_the_history_and_the_state_stays_small(stage)
         s.say(start, AttemptPhase.ENDED, state="finished", exit_code=0)
         s.left(start, "ada")
     assert len(s.one.state.jobs) < 12
-    files = sorted(s.directory.glob("history-*.jsonl"))
-    past = [json.loads(line)["job"] for path in files for line in path.read_text().splitlines()]
+    past = JobHistory(s.directory).documents()
     assert sorted([*past, *s.one.state.jobs]) == list(range(1, 24))
     s.again()
     assert s.submit()[0] == 24
 
 
-@pytest.mark.parametrize("fails", range(1, 11))
+@contextlib.contextmanager
+def answering(stage):
+    """Yield the service of a scheduler, and the thread that decides."""
+    service = SchedulerService(stage.one, lambda: stage.now)
+    deciding = threading.Thread(target=service.run, args=(NoJobs(),))
+    deciding.start()
+    try:
+        yield service, deciding
+    finally:
+        service.stop()
+        deciding.join()
+
+
+OPENED = []
+"""Audit events of files, and the threads that caused them; collected while a test asks for them."""
+COLLECTS = threading.Event()
+
+
+def collect(event, _):
+    if COLLECTS.is_set() and event in {"open", "os.listdir", "sqlite3.connect"}:
+        OPENED.append((threading.get_ident(), event))
+
+
+def test_the_deciding_thread_opens_no_history(stage):
+    s = stage(limits=QueueLimits(ended=2))
+    for request in range(1, 9):
+        s.one.submit(
+            s.now, JobSubmission(1, 1, name="jacobi2d", user="uid:0"), f"uid:0/r{request}"
+        )
+        s.one.cancel(s.now, request)
+        s.turn()
+    assert 1 not in s.one.state.jobs
+    sys.addaudithook(collect)
+    with answering(s) as (service, deciding):
+        OPENED.clear()
+        COLLECTS.set()
+        try:
+            assert service.ask(service.job("local.1"))["state"] == "cancelled"
+            assert len(service.ask(service.history({}))["jobs"]) == 8
+            after = {"submission": {**SUBMITTED, "after": ["local.1"]}}
+            with pytest.raises(UsageError, check=with_code("dependency-failed", job="local.1")):
+                service.ask(service.submit(after, OPERATOR))
+        finally:
+            COLLECTS.clear()
+        assert [event for thread, event in OPENED if thread == deciding.ident] == []
+
+
+def test_a_request_id_gives_its_job_as_long_as_the_history_has_it(stage):
+    s = stage(limits=QueueLimits(ended=1))
+    body = {"request": "r", "submission": SUBMITTED}
+    with answering(s) as (service, _):
+        first = service.ask(service.submit(body, OPERATOR))["job"]
+        for _ in range(4):
+            job = service.ask(service.submit({"submission": SUBMITTED}, OPERATOR))["job"]
+            service.ask(service.cancel(job, OPERATOR))
+        service.ask(service.cancel(first, OPERATOR))
+    for number in [*s.one.state.jobs]:
+        s.one.report(s.now, JobReport(number, 1, AttemptPhase.ENDED))
+        s.one.report(s.now, HostLeft(number, 1, HOSTS[0], LAST))
+    s.now += 2 * 86_400.0
+    for _ in range(3):
+        s.turn(1.0)
+    with answering(s) as (service, _):
+        assert 1 not in s.one.state.jobs
+        again = service.ask(service.submit(body, OPERATOR))
+        assert (again["job"], again["state"]) == (first, "cancelled")
+        other = {**body, "submission": {**SUBMITTED, "name": "other"}}
+        with pytest.raises(UsageError, check=with_code("request-id-reused")):
+            service.ask(service.submit(other, OPERATOR))
+
+
+def test_pages_of_the_history_have_each_ended_job_once(stage):
+    s = stage(limits=QueueLimits(ended=2))
+    for number in range(1, 12):
+        s.one.submit(s.now, JobSubmission(1, 1))
+        s.one.cancel(s.now, number)
+        s.turn()
+    s.submit()
+    service = SchedulerService(s.one, lambda: s.now)
+
+    def page(**query):
+        call = service.history(query)
+        document = call.then(call(s.now))
+        jobs = [json.loads(job) if isinstance(job, str) else job for job in document["jobs"]]
+        return [job["job"] for job in jobs], document["next"]
+
+    everything = [f"local.{number}" for number in range(1, 12)]
+    assert page() == (everything, None)
+    assert page(limit="11") == (everything, None)
+    assert page(limit="4") == (everything[:4], "local.4")
+    assert page(limit="4", after="local.4") == (everything[4:8], "local.8")
+    assert page(limit="4", after="local.8") == (everything[8:], None)
+    assert page(after="local.99") == ([], None)
+    for query in ({"limit": "0"}, {"limit": "1001"}, {"limit": "-1"}, {"odd": "1"}):
+        with pytest.raises(UsageError, check=with_code("request-invalid")):
+            service.history(query)
+
+
+class Moves(FirstFit):
+    """Moves every job to the last hosts of the list, and counts how often."""
+
+    moves = 0
+
+    def decide(self, cluster):
+        yield from super().decide(cluster)
+        last = frozenset({cluster.nodes - 1})
+        for running in cluster.running.values():
+            if not running.changing and running.node_ids != last:
+                Moves.moves += 1
+                yield Migrate(running.job.id, last)
+
+
+def test_policy_is_shown_that_a_job_is_still_being_started(stage):
+    s = stage(Moves())
+    _, (start,) = s.submit(1, 1, JobKind.MALLEABLE)
+    for _ in range(3):
+        s.one.drain(s.now, "cleo")
+        s.one.resume(s.now, "cleo")
+        s.turn(1.0)
+    assert Moves.moves == 0
+    (resize,) = s.say(start, hosts=start.hosts)
+    assert (type(resize), resize.hosts) == (ResizeOrder, ("dan",))
+
+
+def test_a_history_that_cannot_be_written_costs_an_alarm_and_no_job(stage):
+    s = stage(limits=QueueLimits(ended=2))
+
+    def ends(count):
+        for _ in range(count):
+            number = s.one.submit(s.now, JobSubmission(1, 1))
+            s.one.cancel(s.now, number)
+            s.turn()
+
+    ends(5)
+    with contextlib.closing(sqlite3.connect(s.directory / "history.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ends(10)
+        assert "history.db" in s.one.alarms[-1][1]
+        assert not s.one.trouble
+    known = {*s.one.state.jobs}
+    s.again()
+    assert {*s.one.state.jobs} == known
+    ends(1)
+    assert len(s.one.state.jobs) <= 4
+    there = {*JobHistory(s.directory).documents(), *s.one.state.jobs}
+    assert there == {*range(1, 17)}
+
+
+def test_a_history_that_still_cannot_be_written_raises_no_second_alarm(stage):
+    s = stage(limits=QueueLimits(ended=2))
+
+    def ends(count):
+        for _ in range(count):
+            number = s.one.submit(s.now, JobSubmission(1, 1))
+            s.one.cancel(s.now, number)
+            s.turn(600.0)
+
+    def alarms():
+        return [text for _, text in s.one.alarms if "history.db" in text]
+
+    ends(5)
+    with contextlib.closing(sqlite3.connect(s.directory / "history.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ends(10)
+        assert len(alarms()) == 1
+        assert "move a damaged file aside" in alarms()[0]
+    ends(5)
+    assert len(s.one.state.jobs) <= 5
+    with contextlib.closing(sqlite3.connect(s.directory / "history.db")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        ends(5)
+    assert len(alarms()) == 2
+
+
+def test_a_history_without_its_table_is_none_yet(tmp_path):
+    (tmp_path / "history.db").touch()  # as a kill right after its creation leaves it
+    history = JobHistory(tmp_path)
+    assert (history.requested("r"), history.documents(), history.document(1)) == (None, {}, None)
+    assert history.states([1]) == {}
+
+
+def test_a_damaged_history_is_refused_with_what_to_do(tmp_path):
+    (tmp_path / "history.db").write_bytes(b"damaged" * 1000)
+    with pytest.raises(LaunchError, check=with_code("history-unreadable"), match="aside"):
+        JobHistory(tmp_path).requested("r")
+
+
+def test_files_of_an_earlier_history_are_read_once(stage):
+    s = stage()
+    submission = submission_document(JobSubmission(1, 1, name="old"))
+    lines = [
+        {"job": number, "submitted": 5.0, "submission": submission, "is": {"state": "finished", "ended": 9.0}}
+        for number in (1, 2)
+    ]  # fmt: skip
+    s.submit()
+    file = s.directory / "history-000000001.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + "damaged")
+    whole = file.read_text()
+    unread = s.directory / "history-000000002.jsonl"
+    unread.mkdir()
+    s.again()
+    assert not file.exists()
+    assert file.with_name(f"{file.name}.imported").read_text() == whole
+    assert unread.exists()
+    damaged, refused = s.one.problems
+    assert f"{file.name}.imported: 7 damaged bytes" in damaged
+    assert unread.name in refused
+    jobs = map(json.loads, JobHistory(s.directory).documents().values())
+    assert [(job["job"], job["name"], job["ended"]) for job in jobs] == [
+        ("local.1", "old", 1e9 + 9.0), ("local.2", "old", 1e9 + 9.0),
+    ]  # fmt: skip
+    assert (s.directory / "history.db").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("fails", range(1, 5))
 def test_where_a_write_fails_while_jobs_move_to_the_history_no_record_is_lost(stage, fails):
     s = stage(limits=QueueLimits(ended=2))
     for number in range(1, 6):
@@ -1310,7 +1936,7 @@ def test_where_a_write_fails_while_jobs_move_to_the_history_no_record_is_lost(st
     s.again()
     assert s.one.problems == []
     assert s.one.state.jobs == known
-    assert len(known) == 4
+    assert len(known) == 3
 
 
 SUBMITTED = {"minimum": 1, "maximum": 1, "kind": "rigid", "name": "jacobi2d", "work": {}}
@@ -1326,6 +1952,9 @@ OPERATOR = Principal("uid:0", EVERYTHING)
         ({"name": "a\x1b[31m"}, "name"),
         ({"name": "\ud800"}, "name"),
         ({"name": "a" * 81}, "name"),
+        ({"work": {"require": "NEAR=gpu\x1b[31m"}}, "require"),
+        ({"work": {"require": 1}}, "require"),
+        ({"work": {"require": "x" * 4097}}, "require"),
         ({"priority": "7"}, "priority"),
         ({"priority": nan}, "priority"),
         ({"priority": True}, "priority"),
@@ -1385,19 +2014,6 @@ def test_long_names_that_differ_at_their_end_alone_are_two_claims(tmp_path):
     second.close()
 
 
-class NoJobs(JobExecutor):
-    """Carries nothing out."""
-
-    def carry_out(self, orders):
-        pass
-
-    def reports(self):
-        return []
-
-    def close(self):
-        pass
-
-
 def test_whoever_asks_when_the_disk_fails_is_told_that_it_may_be_done_yet(stage):
     s = stage()
     service = SchedulerService(s.one, lambda: s.now)
@@ -1432,7 +2048,7 @@ def test_while_the_disk_is_full_what_was_recorded_last_is_shown_and_said_to_be(s
         assert os.strerror(errno.ENOSPC) in shown["trouble"]
         assert os.strerror(errno.ENOSPC) in queue_text(shown)
         assert service.ask(service.job("local.1"))["state"] == "starting"
-        assert service.ask(service.history())["jobs"] == []
+        assert service.ask(service.history({}))["jobs"] == []
         with pytest.raises(UsageError, check=with_code("job-unknown", job="local.2")):
             service.ask(service.why("local.2"))
     finally:
@@ -1579,21 +2195,23 @@ def test_a_queue_fits_into_a_terminal(stage, columns, lines):
 # ---------------------------------------------------------------------- what is foretold
 PLANNER = """
 import json, os, sys, time
-for line in sys.stdin:
-    asked = json.loads(line)
+from multiprocessing.connection import Connection
+connection = Connection(int(sys.argv[-1]))
+while True:
+    asked = json.loads(connection.recv_bytes())
     if asked["ask"] == "die":
         os._exit(1)
     if asked["ask"] == "refuse":
         failure = {"code": "policy-unknown", "exit_code": 2, "message": "-", "fields": {"value": "x"}}
-        print(json.dumps({"question": asked["question"], "failure": failure}), flush=True)
+        connection.send_bytes(json.dumps({"failure": failure}).encode())
         continue
     if asked["ask"] == "late":
         while not os.path.exists(asked["gate"]):
             time.sleep(0.01)
     starts = {str(job[0]): [1.0, 2.0, 3.0] for job in asked["snapshot"]["jobs"] if not job[6]}
-    print(json.dumps({"question": asked["question"], "ask": asked["ask"], "pid": os.getpid(), "draws": 100,
-                      "starts": starts, "ends": {}, "changes": {"hosts": 1},
-                      "job": asked.get("job")}), flush=True)
+    answer = {"ask": asked["ask"], "pid": os.getpid(), "draws": 100, "starts": starts, "ends": {},
+              "changes": {"hosts": 1}, "job": asked.get("job")}
+    connection.send_bytes(json.dumps(answer).encode())
 """
 
 
@@ -1625,6 +2243,19 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_another_question
     gate.touch()
     assert until(lambda: planner.ask("changes", empty, 30.0), 60)["ask"] == "changes"
     assert planner.late[1]["ask"] == "late"
+
+
+def test_a_planner_that_hangs_is_ended_although_nobody_asks_again(planner, tmp_path, monkeypatch):
+    empty, never = QueueSnapshot(4, ()), str(tmp_path / "never")
+    first = planner.ask("future", empty, 30.0)["pid"]
+    assert planner.ask("late", empty, 0.1, gate=never) is None
+    planner.rest()
+    assert Path(f"/proc/{first}").exists()
+    monkeypatch.setattr("time.monotonic", lambda: monotonic() + 121.0)
+    for _ in range(3):
+        planner.rest()
+    assert until(lambda: not Path(f"/proc/{first}").exists(), 30)
+    assert planner.ask("future", empty, 30.0)["pid"] != first
 
 
 def test_where_there_is_no_answer_in_time_the_last_one_stands_until_it_is_old(stage):
@@ -1663,6 +2294,20 @@ def test_a_planner_that_cannot_be_started_costs_the_answer_its_future_only(stage
     assert (found["start"], found["start_unknown"]) == (None, "its start is being computed")
     assert found["start_unknown"] in why_text(found)
     assert found["blocking"] == ["local.1"]
+
+
+def test_file_of_working_folder_takes_place_of_no_module_of_planner(stage, tmp_path, monkeypatch):
+    for name in ("random", "numbers"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    s = stage()
+    s.submit(4, 4)
+    s.submit(2, 2)
+    client = PlannerClient(planner_command("easy", {}))
+    try:
+        assert client.ask("future", snapshot_of(s.one), 60.0) is not None
+    finally:
+        client.close()
 
 
 def test_queue_and_why_say_when_a_job_starts_by_the_clock_of_the_world(stage, planner):
@@ -1710,6 +2355,110 @@ def test_a_snapshot_has_what_runs_what_waits_and_what_was_and_can_be_sent(stage)
     assert QueueSnapshot.parse(json.loads(json.dumps(found.document()))) == found
 
 
+def test_behind_a_long_queue_the_past_has_the_jobs_that_are_over(stage):
+    s = stage()
+    first, (order,) = s.submit(4, 4)
+    s.say(order)
+    s.now += 50.0
+    s.say(order, AttemptPhase.ENDED, state="finished", exit_code=0)
+    s.left(order, *HOSTS)
+    for _ in range(1001):
+        s.one.submit(s.now, JobSubmission(4, 4, JobKind.RIGID, 100.0))
+    past = snapshot_of(s.one).past
+    assert (past[0].job.number, past[0].ratio) == (first, pytest.approx(0.5))
+    assert len(past) == 1001
+
+
+class InProcess:
+    """The planner of a policy in this process, asked through JSON."""
+
+    late = None
+
+    def __init__(self, policy="easy"):
+        self.planner = QueuePlanner(policy, {})
+
+    def ask(self, what, snapshot, seconds=2.0, **more):
+        question = {"ask": what, "snapshot": snapshot.document(), "seconds": seconds, **more}
+        return json.loads(json.dumps(self.planner.answer(json.loads(json.dumps(question)))))
+
+    def close(self):
+        pass
+
+
+def test_start_and_finish_are_predicted_before_a_job_is_submitted(stage):
+    s = stage(Easy())
+    service = SchedulerService(s.one, lambda: s.now, InProcess())
+
+    def predict(**changes):
+        call = service.predict({"submission": {**SUBMITTED, **changes}}, OPERATOR)
+        return call.then(call.call(s.now, call.look_up()))
+
+    _, (order,) = s.submit(4, 4)
+    s.say(order)
+    s.turn(20.0)
+    before = s.one.state.last, len(s.one.state.jobs)
+    asked = {"minimum": 2, "maximum": 2, "requested": 50.0, "name": "sweep"}
+    found = predict(**asked)
+    begin = found["time"]
+    assert (found["basis"], found["requested"], found["estimated_by"]) == (
+        "estimates",
+        50.0,
+        "user",
+    )
+    assert [at - begin for at in found["start"]] == pytest.approx([80.0] * 3, abs=0.1)
+    assert [at - begin for at in found["finish"]] == pytest.approx([130.0] * 3, abs=0.1)
+    assert (s.one.state.last, len(s.one.state.jobs)) == before
+    with pytest.raises(UsageError, check=with_code("too-many-hosts", value=5)):
+        predict(minimum=5, maximum=5)
+    with pytest.raises(UsageError, check=with_code("estimate-missing", name="sweep", value=2)):
+        predict(**asked, modelled=True)
+    submission = service.submit({"submission": {**SUBMITTED, **asked}}, OPERATOR)
+    submission.call(s.now, submission.look_up())
+    again = predict(**{**asked, "requested": 3600.0}, modelled=True)
+    assert (again["requested"], again["estimated_by"]) == (50.0, "user")
+    assert [at - begin for at in again["start"]] == pytest.approx([80.0] * 3, abs=0.1)
+
+
+def test_nothing_is_predicted_behind_more_jobs_than_a_snapshot_has(stage):
+    s = stage(Easy())
+    service = SchedulerService(s.one, lambda: s.now, InProcess())
+    s.submit(4, 4)
+    for _ in range(MAX_QUEUED + 1):
+        s.one.submit(s.now, JobSubmission(1, 1, requested=100.0))
+    call = service.predict({"submission": SUBMITTED}, OPERATOR)
+    unavailable = with_code("prediction-unavailable", value=MAX_QUEUED + 1, bound=MAX_QUEUED)
+    with pytest.raises(LaunchError, check=unavailable):
+        call.call(s.now, call.look_up())
+    s.one.cancel(s.now, s.one.state.last)
+    assert call.call(s.now, call.look_up())["estimated_by"] == "user"
+
+
+def test_prediction_after_a_job_that_moves_to_the_history_meanwhile(stage):
+    s = stage(Easy(), limits=QueueLimits(ended=2))
+    service = SchedulerService(s.one, lambda: s.now, InProcess())
+    _, (order,) = s.submit()
+    body = {"submission": {**SUBMITTED, "after": ["local.1"]}}
+    call = service.predict(body, OPERATOR)
+    past = call.look_up()
+    s.say(order, AttemptPhase.ENDED, state="finished", exit_code=0)
+    s.left(order, *order.hosts)
+    for number in range(2, 9):
+        s.one.submit(s.now, JobSubmission(1, 1))
+        s.one.cancel(s.now, number)
+        s.turn()
+    assert 1 not in s.one.state.jobs
+    assert call.call(s.now, past) is None  # the history is read again
+    assert call.call(s.now, call.look_up())["estimated_by"] == "user"
+
+
+def test_where_jobs_share_hosts_no_start_is_predicted(stage):
+    s = stage()
+    service = SchedulerService(s.one, lambda: s.now)
+    call = service.predict({"submission": SUBMITTED}, OPERATOR)
+    with pytest.raises(UsageError, check=with_code("planner-missing")):
+        call.call(s.now, call.look_up())
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -1749,8 +2498,8 @@ class Replayed:
     def __init__(self, directory, engine, policy, nodes, cpus=0):
         self.numbers = {job.id: k + 1 for k, job in enumerate(engine.jobs)}
         hosts = tuple(f"h{k}" for k in range(nodes))
-        patience = Patience(gather=0.0, apart=0.0, look=inf)
-        self.stage = Stage(directory, policy, hosts, patience=patience, cpus=cpus)
+        timeouts = Timeouts(batch_window=0.0, min_pass_interval=0.0, check_interval=inf)
+        self.stage = Stage(directory, policy, hosts, timeouts=timeouts, cpus=cpus)
         self.each = cpus or 1
         self.decided = []
 
@@ -1896,7 +2645,7 @@ def test_a_start_whose_host_is_lost_before_it_has_its_cpus_waits_again_and_has_n
     lost = start.hosts[1]
     socket = "no topology daemon at /run/b.sock: Connection refused"
     s.one.report(s.now, HostAnswer(lost, socket))
-    (end,) = s.turn(s.patience.look)
+    (end,) = s.turn(s.timeouts.check_interval)
     assert (type(end), end.job, s.state(number)) == (EndOrder, number, LiveJobState.ENDING)
     s.say(start, AttemptPhase.ENDED, state="cancelled")
     (again,) = s.left(start, *start.hosts)
@@ -1908,7 +2657,7 @@ def test_a_start_whose_host_is_lost_before_it_has_its_cpus_waits_again_and_has_n
     said = why_document(s.one, "local", s.one.job(number))["reason"]
     assert in_order(said, lost, socket, "1")
     s.one.report(s.now, HostAnswer(lost))
-    (third,) = s.turn(s.patience.look)
+    (third,) = s.turn(s.timeouts.check_interval)
     s.say(third)
     s.one.report(s.now, HostAnswer(lost, socket))
     assert all(isinstance(order, AskOrder) for order in s.turn(60.0))
@@ -1969,10 +2718,10 @@ def test_an_order_to_end_a_job_whose_hosts_are_quarantined_for_another_is_repeat
     until(lambda: s.turn(1.0) is not None and s.one.state.quarantined)
     other = next(one.job for one in starts if one.job != s.one.state.quarantined["ada"].job)
     s.turn(30.0)
-    ticks = round(30.0 / s.patience.look)
-    orders = [one for _ in range(ticks) for one in s.turn(s.patience.look)]
+    ticks = round(30.0 / s.timeouts.check_interval)
+    orders = [one for _ in range(ticks) for one in s.turn(s.timeouts.check_interval)]
     about = [one for one in orders if isinstance(one, EndOrder) and one.job == other]
-    assert len(about) == 30.0 / s.patience.again
+    assert len(about) == 30.0 / s.timeouts.resend_interval
     s.one.log.close()
 
 
@@ -2000,17 +2749,3 @@ def test_whatever_the_scheduler_raises_is_a_broken_promise_with_its_seed_and_eve
 def test_a_planted_fault_is_found(fault, monkeypatch):
     plant(fault, monkeypatch.setattr)
     assert first_broken(range(200), "sd" * (fault in FAULTS_OF_SHARING)) is not None
-
-
-# ----------------------------------------------------------------------------------- the ledger
-def test_a_node_that_is_resumed_while_its_job_leaves_it_is_free_when_it_is_left():
-    ledger = ClusterLedger(2, track_node_ids=True, acknowledged=(Change.SHRINK,))
-    ledger.submit(Job(1, 0.0, 2, 9.0, 1, 2, JobKind.MALLEABLE))
-    ledger.apply(Start(1, 2))
-    proposal = ledger.apply(Resize(1, 1)).proposal
-    ledger.ready()
-    ledger.drain(1)
-    ledger.resume(1)
-    assert ledger.free == 0
-    ledger.confirm(proposal)
-    assert (ledger.free, ledger.nodes) == (1, 2)

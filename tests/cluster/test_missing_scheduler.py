@@ -1,5 +1,10 @@
 """A scheduler that is not there: one exit code in every verb, whether its directory or its process is missing."""
 
+import os
+import socket
+import subprocess
+import sys
+
 import pytest
 from coding import with_code
 from commands import refused
@@ -9,21 +14,21 @@ from apples.jobs import SchedulerClient, found
 
 VERBS = [
     ["queue"],
-    ["history"],
-    ["why", "local.1"],
+    ["queue", "--all"],
+    ["queue", "local.1"],
     ["cancel", "local.1"],
-    ["resize", "local.1", "--hosts", "ada"],
-    ["migrate", "local.1", "--from", "ada", "--to", "bob"],
+    ["resize", "local.1", "--on", "ada"],
+    ["resize", "local.1", "--from", "ada", "--to", "bob"],
     ["drain", "ada"],
-    ["resume", "ada"],
-    ["what-if", "--hosts-more", "1"],
+    ["undrain", "ada"],
+    ["queue", "--what-if", "--hosts-more", "1"],
     ["submit", "--template", "t.toml"],
 ]
 OF_LOG = [
     ["wait", "local.1"],
     ["logs", "local.1"],
     ["report", "local.1"],
-    ["rebalance", "local.1"],
+    ["resize", "local.1", "--balance"],
 ]
 """Verbs that read the log where no process answers, or wait for one to come back."""
 
@@ -63,3 +68,38 @@ def test_named_directory_that_is_missing_is_the_same_error(tmp_path, monkeypatch
     unreachable = with_code("scheduler-unreachable", place=str(tmp_path))
     with pytest.raises(LaunchError, check=unreachable):
         SchedulerClient(tmp_path).ask("GET", "/v1/queue")
+
+
+@pytest.mark.parametrize(("method", "may_happen"), [("GET", False), ("POST", True)])
+def test_request_without_an_answer_may_still_be_carried_out(method, may_happen, tmp_path):
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "socket"))
+        stopped.listen()
+        with pytest.raises(LaunchError, check=with_code("scheduler-unreachable")) as raised:
+            SchedulerClient(tmp_path, seconds=0.1).ask(method, "/v1/jobs")
+    assert "not within 0.1 s" in str(raised.value)
+    assert ("may still carry out" in str(raised.value)) == may_happen
+
+
+LISTENS = """
+import os, signal, socket, sys
+with socket.socket(socket.AF_UNIX) as listener:
+    listener.bind(sys.argv[1])
+    listener.listen()
+    print(flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_stopped_scheduler_is_named_with_the_remedy(tmp_path):
+    command = [sys.executable, "-c", LISTENS, str(tmp_path / "socket")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            failure = refused("apples", "queue", "--scheduler", tmp_path)
+        finally:
+            process.kill()
+    assert (failure["code"], failure["exit_code"]) == ("scheduler-stopped", 4)
+    assert failure["fields"] == {"place": str(tmp_path), "process": process.pid}
+    assert f"kill -CONT {process.pid}" in failure["message"]

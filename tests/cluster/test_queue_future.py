@@ -154,6 +154,34 @@ def test_runs_of_the_same_user_and_name_count_before_all_others():
     assert future.ends[1][1] == pytest.approx(10.0, abs=0.1)
 
 
+def test_runs_of_the_same_hosts_and_estimate_count_before_those_of_the_same_name():
+    small = tuple(
+        replace(one, job=replace(one.job, alike="ada sweep")) for one in past_of(*[0.9] * 30)
+    )
+    large = tuple(
+        replace(one, job=replace(one.job, alike="ada sweep", minimum=4, maximum=4))
+        for one in past_of(*[0.1] * 3)
+    )
+    jobs = (QueuedJob(1, 4, 4, 100.0, nodes=4, alike="ada sweep"), QueuedJob(2, 4, 4, 100.0))
+    future = simulate_queue(QueueSnapshot(4, jobs, (*large, *small)), Easy())
+    assert future.ends[1][1] == pytest.approx(10.0, abs=0.1)
+
+
+def test_the_latest_runs_alike_count():
+    def alike(one, first):
+        number = one.job.number + first
+        job = replace(one.job, alike="ada sweep", number=number)
+        return replace(one, job=job, ended=one.ended + 1e3 * first)
+
+    past = (
+        *(alike(one, 0) for one in past_of(*[0.9] * 40)),
+        *(alike(one, 100) for one in past_of(*[0.1] * 20)),
+    )
+    jobs = (QueuedJob(1, 1, 1, 100.0, alike="ada sweep"),)
+    future = simulate_queue(QueueSnapshot(4, jobs, past), Easy())
+    assert future.ends[1] == pytest.approx((10.0, 10.0, 10.0), abs=0.1)
+
+
 def test_the_smallest_change_starts_the_job_and_less_of_it_does_not():
     jobs = (
         QueuedJob(1, 5, 5, 100.0, nodes=5), QueuedJob(2, 8, 8, 100.0), QueuedJob(3, 3, 3, 400.0)
@@ -194,15 +222,18 @@ def test_more_hosts_and_smaller_jobs_are_put_into_the_queue():
         assert fields.items() <= raised.value.fields.items()
 
 
-def test_eight_of_ten_starts_are_in_their_intervals():
-    """`benchmarks/start_intervals.py` has the figures of whole logs."""
+def test_eight_of_ten_starts_and_finishes_are_in_their_intervals():
+    """`experiments/start_and_finish.py` has the figures of whole logs."""
     log, policy = drawn_log(3, jobs=260), Easy()
     result = simulate(log, policy, SimulationConfig(nodes=16))
     waited = [k for k in range(60, 260) if result.start[k] > log.submit[k] + 1.0]
-    forecaster, inside = QueueForecaster(policy), 0
+    forecaster, inside, finished = QueueForecaster(policy), 0, 0
     for k in waited:
         future = forecaster.future(snapshot_at(log, result, k, 16), seed=k, draws=40)
         low, _, high = future.starts[int(log.job[k])]
         inside += low - 1.0 <= result.start[k] - log.submit[k] <= high + 1.0
+        low, _, high = future.ends[int(log.job[k])]
+        finished += low - 1.0 <= result.end[k] - log.submit[k] <= high + 1.0
     assert len(waited) > 60
     assert 0.7 <= inside / len(waited) <= 0.9
+    assert 0.7 <= finished / len(waited) <= 0.9

@@ -6,15 +6,13 @@ import signal
 import subprocess
 import sys
 from collections import namedtuple
-from pathlib import Path
 
 import pytest
 from daemons import QUICK, Daemon, needs_cpusets
-from sites import LONG, SHORT, Site, assert_no_job_is_left
+from sites import LONG, SHORT, Site, allowed, assert_no_job_is_left
 from waiting import until
 
 from apples.jobs import store
-from apples.launch import marked
 from apples.topology import CpuSet, DaemonOptions, find_backend, synthetic
 
 Socket = namedtuple("Socket", "socket")
@@ -79,7 +77,7 @@ def test_a_guest_has_half_of_its_mates_cpus_and_each_has_all_where_it_is_alone(s
     assert [host["job"] for host in one.queue()["hosts"]] == [mate, mate]
     third = one.submit("--min", "1", *SHORT)
     assert "host" in one.job(third)["reason"]
-    why = one.ask("why", third)
+    why = one.ask("queue", third)
     assert why["start"] is None
     assert why["start_unknown"]
     assert sorted(held["job"] for held in why["holding"]) == sorted([mate, guest])
@@ -101,7 +99,7 @@ def test_a_guest_has_half_of_its_mates_cpus_and_each_has_all_where_it_is_alone(s
 def test_a_job_whose_cpus_are_anothers_is_failed_with_the_word_of_the_daemon(shared, daemons):
     (daemon,) = daemons("pu:4")
     one = shared([daemon])
-    daemon.ask("allocate", request="r", job="foreign", count=4, until="told")
+    daemon.ask("allocate", job="foreign", count=4, until="told")
     job = one.submit("--min", "1", "--max", "1", "--kind", "malleable", *SHORT)
     failed = one.until(job, "failed")
     assert (failed["exit_code"], failed["attempt"]) == (4, 3)
@@ -147,7 +145,7 @@ def test_a_daemon_that_is_killed_loses_its_host_and_no_job_until_it_is_back(
         narrow = one.submit("--max", "1", "--kind", "malleable", "--seconds", "9", *SHORT)
         assert one.ask("wait", narrow)["schema"] == "apples.run/1"
         assert store.job(one.job(narrow)["record"]).record()["hosts"] == ["h2"]
-        assert f"; h1 is lost: {silent}" in one.ask("why", wide)["reason"]
+        assert f"; h1 is lost: {silent}" in one.ask("queue", wide)["reason"]
         assert one.job(job)["state"] == "running"
         one.stop(signal.SIGKILL)
         one.start()
@@ -219,13 +217,3 @@ def test_the_ranks_of_jobs_that_share_are_kept_to_their_cpus_by_the_kernel(share
         until(lambda: allowed(owner) == {str(mine)})
         one.ask("cancel", mate)
         until(lambda: cpus_of(daemon) == {})
-
-
-def allowed(job):
-    """Return the CPUs that the ranks of a job may run on."""
-    found = set()
-    for pid in marked(job):
-        with contextlib.suppress(OSError):
-            if b"PMI_RANK=" in Path(f"/proc/{pid}/environ").read_bytes():
-                found.add(str(CpuSet.of(os.sched_getaffinity(pid))))
-    return found

@@ -165,8 +165,9 @@ def test_what_names_no_allocation_is_refused_in_a_line(site, monkeypatch):
     for words, code, value in (
         (("--slurm", "own"), "outside-allocation", "own"),
         (("--slurm", POOL, "--actuator", "local"), "option-conflict", "--actuator local"),
-        (("--reach", "srun"), "option-not-applicable", "--reach srun"),
+        (("--reach", "srun"), "option-not-applicable", "--reach"),
         (("--slurm", POOL, "--shared"), "option-conflict", "--shared"),
+        (("--slurm", POOL, "--reach", "rsh"), "value-unknown", "--reach rsh"),
     ):
         exit_code, found, line = site.refused("scheduler", *words)
         assert (exit_code, found) == (2, code), line

@@ -81,13 +81,13 @@ def test_a_master_with_its_workers_runs_on_the_hosts_that_the_scheduler_gives_it
     assert {record["master"], *done["hosts"]} <= set(HOSTS)
     assert 1 <= done["verified"] <= 8
     assert one.run("wait", job).stdout.splitlines()[0] == str(squares(200))
-    (shown,) = one.ask("runs")["runs"]
+    (shown,) = one.ask("jobs")["runs"]
     assert (shown["application"], shown["state"], shown["verified"]) == (
         "squares",
         "finished",
         True,
     )
-    assert [each["state"] for each in one.ask("history")["jobs"]] == ["finished"]
+    assert [each["state"] for each in one.ask("queue", "--all")["jobs"]] == ["finished"]
     page = one.folder / "page.html"
     assert one.ask("report", job, "-o", str(page))["record"] == shown["id"]
     assert "200" in page.read_text()
@@ -223,7 +223,7 @@ def test_an_evolving_one_grows_leaves_hosts_that_it_is_to_leave_and_gives_back_w
     # A worker starts after its host has joined.
     until(lambda: all(lanes(record, host) for host in HOSTS))
     stays = sorted({master, *HOSTS[:2]})
-    resizing = one.begin("resize", job, "--hosts", ",".join(stays), "--json")
+    resizing = one.begin("resize", job, "--on", ",".join(stays), "--json")
     until(lambda: one.job(job)["state"] in {"resizing", "unsettled"})
     gate.touch()  # units end, and workers that are to leave with them
     assert json.loads(resizing.communicate(timeout=90)[0])["hosts"]

@@ -1,4 +1,4 @@
-"""One scheduler, several users: each user's jobs run with that user's rights, by that user's own shepherd."""
+"""One scheduler, several users: each user's jobs run with that user's rights, by that user's own job runner."""
 
 import json
 import os
@@ -11,24 +11,14 @@ from pathlib import Path
 
 import pytest
 from sites import LONG, SAMPLE, SHORT
+from users import ADA, BOB, SCHEDULER, lacking
 from waiting import until
-
-
-def others_can_run_python():
-    """Whether every directory on the way to the interpreter is open to other users."""
-    return all(place.stat().st_mode & 0o001 for place in Path(sys.executable).resolve().parents)
-
 
 pytestmark = [
     pytest.mark.more,
     pytest.mark.mpi,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be several users"),
-    pytest.mark.skipif(
-        not others_can_run_python(), reason="needs an interpreter that other users can run"
-    ),
+    pytest.mark.skipif(bool(lacking()), reason=lacking()),
 ]
-SCHEDULER, ADA, BOB = 61000, 61001, 61002
-"""User numbers that no account has."""
 
 
 class User:
@@ -131,19 +121,19 @@ def owners_of(record):
     return found
 
 
-def test_jobs_run_as_their_users_wait_for_their_shepherds_and_are_changed_by_their_owners(lab):
+def test_jobs_run_as_their_users_wait_for_their_job_runners_and_are_changed_by_their_owners(lab):
     ada, bob = lab.ada, lab.bob
     first = ada.submit("--min", "1", "--max", "3", *LONG)
     waiting = ada.job(first)
     assert (waiting["state"], waiting["user"]) == ("held", f"uid:{ADA}")
     assert f"uid:{ADA}" in waiting["reason"]
-    ada.begin("shepherd")
-    bob.begin("shepherd")
+    ada.begin("scheduler", "--run-my-jobs")
+    bob.begin("scheduler", "--run-my-jobs")
     record = ada.until(first, "running")["record"]
     assert owners_of(record) == {ADA}
     second = bob.submit("--min", "1", "--max", "3", *LONG)
     other = bob.until(second, "running")["record"]
-    until(lambda: len(ada.job(first)["hosts"]) == 2, 120)  # shrunk by its own shepherd
+    until(lambda: len(ada.job(first)["hosts"]) == 2, 120)  # shrunk by its own job runner
     assert owners_of(other) == {BOB}
     for user, job in ((ada, second), (bob, first)):
         refused = user.run("cancel", job)
@@ -159,17 +149,17 @@ def test_jobs_run_as_their_users_wait_for_their_shepherds_and_are_changed_by_the
     assert not any((lab.operator.home / "apples" / "jobs").glob("*"))
 
 
-def test_a_scheduler_and_a_shepherd_that_are_killed_harm_no_job_and_start_none_twice(lab):
+def test_a_scheduler_and_a_job_runner_that_are_killed_harm_no_job_and_start_none_twice(lab):
     ada = lab.ada
-    shepherd = ada.begin("shepherd")
+    runner = ada.begin("scheduler", "--run-my-jobs")
     running = ada.submit("--min", "2", *LONG)
     record = ada.until(running, "running")["record"]
-    ada.end(shepherd, signal.SIGKILL)
+    ada.end(runner, signal.SIGKILL)
     lab.operator.end(lab.scheduler, signal.SIGKILL)
     lab.start()
     waits = ada.submit("--min", "1", *SHORT)
     assert f"uid:{ADA}" in ada.job(waits)["reason"]
-    ada.begin("shepherd")
+    ada.begin("scheduler", "--run-my-jobs")
     ada.until(waits, "finished")
     found = ada.job(running)
     assert (found["state"], found["record"], found["attempt"]) == ("running", record, 1)
@@ -181,7 +171,7 @@ def test_what_its_user_has_not_submitted_is_never_begun(lab):
     job = ada.submit("--min", "1", *SHORT)
     key = ada.home / "apples" / "submission-key"
     key.write_text("0" * 64 + "\n")  # as if another had sealed it
-    ada.begin("shepherd")
+    ada.begin("scheduler", "--run-my-jobs")
     failed = ada.until(job, "failed")
     assert failed["reason"]
     assert not (ada.home / "apples" / "jobs" / failed["record"]).exists()

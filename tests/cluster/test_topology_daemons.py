@@ -3,22 +3,23 @@
 import contextlib
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from daemons import Daemon
 
 from apples.cluster import SilentDaemonError, TopologyDaemons
-from apples.errors import ApplesError, LaunchError, UsageError
+from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
 from apples.resources import Host, HostList, Link, Network
-from apples.topology import DaemonOptions
+from apples.topology import DaemonOptions, TopologyClient
 
 
 def test_an_attempt_that_comes_back_to_a_host_has_cpus_there_again_and_gives_them_back_again():
     with Daemon("pu:4") as daemon:
         daemons = TopologyDaemons({"ada": str(daemon.socket)}, 4, 0.5)
-        for epoch in (0, 2, 4):
+        for _ in range(3):
             for _ in range(2):  # an order may come twice
-                daemons.allocate("0000abcd", ["ada"], epoch)
+                daemons.allocate("0000abcd", ["ada"])
             assert [one["cpus"] for one in daemon.ask("jobs")["jobs"]] == ["0-3"]
             for _ in range(2):
                 daemons.release("0000abcd", "ada")
@@ -27,7 +28,7 @@ def test_an_attempt_that_comes_back_to_a_host_has_cpus_there_again_and_gives_the
 
 @pytest.fixture
 def answering(tmp_path):
-    """Return what makes a socket at which every line is answered with one."""
+    """Return a function that makes a socket at which each line gets the next answer, then the last again."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(tmp_path / "d.sock"))
     server.listen()
@@ -43,12 +44,13 @@ def answering(tmp_path):
             with one, one.makefile("rb") as lines, contextlib.suppress(TimeoutError):
                 for _ in lines:
                     one.sendall(says[0] + b"\n")
+                    says[:] = says[1:] or says
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
 
-    def made(line):
-        says[:] = [line]
+    def made(*answers):
+        says[:] = answers
         return str(tmp_path / "d.sock")
 
     yield made
@@ -141,3 +143,100 @@ def test_one_that_came_back_as_another_is_not_asked_for_cpus(machine, factor, va
     assert changed.value.code == "daemon-changed"
     fields = changed.value.fields
     assert (fields["host"], fields["value"], fields["bound"]) == ("ada", value, bound)
+
+
+def test_where_no_job_shares_a_host_a_daemon_may_take_any_part_of_a_mate():
+    with Daemon("pu:4", options=DaemonOptions(sharing_factor=0.5)) as daemon:
+        assert TopologyDaemons({"ada": str(daemon.socket)}, 0, 0.0).check("ada") == 4
+
+
+def test_requirement_is_met_by_as_many_cpus_as_the_host_has_slots():
+    with Daemon("package:2 core:4 pu:1") as daemon:
+        host = Host("ada", seconds_per_point=1e-6, slots=2, topologyd=str(daemon.socket))
+        hosts = HostList((host,), Network({}, Link(1e-6, 1e9)), source="h.toml")
+        daemons = TopologyDaemons({"ada": str(daemon.socket)}, 0, 0.0, {}, lambda: hosts)
+        daemons.allocate("0000abcd", ["ada"], "CPU_LIST=5-7")
+        assert [one["cpus"] for one in daemon.jobs.values()] == ["5-6"]
+        with pytest.raises(LaunchError) as busy:
+            daemons.allocate("0000cdef", ["ada"], "CPU_LIST=6-7")
+        assert busy.value.code == "cpus-busy"
+        assert str(busy.value).startswith("ada: ")
+        with pytest.raises(InfeasibleError) as never:
+            daemons.allocate("0000cdef", ["ada"], "CPU_LIST=62-63")
+        assert never.value.exit_code == 3
+        assert daemons.look(host, {"0000abcd": True}) == {"0000abcd": 0}
+        assert daemon.jobs == {}
+
+
+def test_host_without_daemon_is_named_when_a_requirement_needs_one(tmp_path):
+    daemons = TopologyDaemons({"ada": "", "bob": str(tmp_path / "none")}, 0, 0.0)
+    assert daemons.without() == ["ada"]
+    assert daemons.places() == [str(tmp_path / "none")]
+    with pytest.raises(UsageError) as missing:
+        daemons.allocate("0000abcd", ["ada"], "MAX_RADIUS=1")
+    assert (missing.value.code, missing.value.fields["host"]) == ("field-missing", "ada")
+
+
+def test_silent_daemon_holds_only_jobs_that_may_have_its_cpus(tmp_path):
+    none = str(tmp_path / "none")
+    daemons = TopologyDaemons(
+        {"ada": none}, 0, 0.0, has_cpus=lambda job: job == "0000abcd"
+    )  # fmt: skip
+    assert daemons.look(Host("ada"), {"0000abcd": True, "0000cdef": True}) == {
+        "0000abcd": 1, "0000cdef": 0,
+    }  # fmt: skip
+
+
+OLD_STATUS = b'{"ok": true, "sharing_factor": 0.5, "universe": "0-3"}'
+"""Of a daemon that was started before its protocol had a number."""
+
+
+def test_daemon_of_an_earlier_version_takes_its_host_out_until_it_is_restarted(answering):
+    place = answering(OLD_STATUS)
+    daemons = TopologyDaemons({"ada": place}, 4, 0.5)
+    with pytest.raises(SilentDaemonError) as outdated:
+        daemons.check("ada")
+    assert outdated.value.code == "daemon-outdated"
+    assert outdated.value.fields["host"] == "ada"
+    assert "restart apples topologyd on ada" in str(outdated.value)
+    with pytest.raises(LaunchError) as outdated:
+        daemons.look(Host("ada"), {})
+    assert outdated.value.code == "daemon-outdated"
+
+
+def test_refusal_of_an_outdated_daemon_fails_no_job(answering):
+    refusal = b'{"ok": false, "error": "until: not known", "code": 2}'
+    place = answering(refusal, OLD_STATUS)
+    with pytest.raises(SilentDaemonError) as outdated:
+        TopologyDaemons({"ada": place}, 0, 0.0).allocate("0000abcd", ["ada"], "MAX_RADIUS=1")
+    assert outdated.value.code == "daemon-outdated"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (OLD_STATUS, "daemon-outdated"),
+        (b'{"ok": true, "protocol": 3}', "field-missing"),
+        (None, "field-missing"),
+    ],
+)
+def test_client_reports_a_daemon_of_another_version(answering, status, code):
+    refusal = b'{"ok": false, "error": "no request", "code": 2, "error_code": "field-missing"}'
+    with TopologyClient(Path(answering(refusal, status or refusal))) as client:
+        with pytest.raises(ApplesError) as outdated:
+            client.ask("allocate", job="a")
+        assert outdated.value.code == code
+
+
+def test_socket_that_may_not_be_used_gets_another_remedy_than_an_absent_daemon(tmp_path):
+    (tmp_path / "file").touch()
+    for place, absent in (
+        (tmp_path / "none.sock", True),
+        (tmp_path / "file", True),  # nothing listens there
+        (tmp_path / "file" / "d.sock", False),
+    ):
+        with pytest.raises(SilentDaemonError) as silence:
+            TopologyDaemons({"ada": str(place)}, 4, 0.5).check("ada")
+        assert silence.value.code == "daemon-unreachable"
+        assert str(place) in str(silence.value)
+        assert ("start one with: apples topologyd" in str(silence.value)) == absent

@@ -1,4 +1,4 @@
-"""A shared scheduler: whose jobs wait for a shepherd, what a shepherd is told, and what it is believed."""
+"""A shared scheduler: whose jobs wait for a job runner, what a job runner is told, and what it is believed."""
 
 import json
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from apples.cluster import (
     LAST,
-    MOST_ORDERS,
+    MAX_ORDERS,
     ORDERS,
     REPORTS,
     SILENT_SECONDS,
@@ -22,6 +22,9 @@ from apples.cluster import (
     ForbiddenError,
     HostLeft,
     JobReport,
+    JobRunner,
+    JobRunnerAnswer,
+    JobRunnerExecutor,
     JobSubmission,
     LiveJobState,
     LiveScheduler,
@@ -31,13 +34,9 @@ from apples.cluster import (
     RunTimeEstimate,
     SchedulerLog,
     SchedulerService,
-    SelectedHosts,
-    SelectOrder,
-    Shepherd,
-    ShepherdAnswer,
-    ShepherdExecutor,
     StartOrder,
     bare,
+    job_document,
     message_document,
     message_of,
     sealed,
@@ -63,24 +62,13 @@ MESSAGES = st.one_of(
     st.builds(JobReport, NUMBERS, NUMBERS, st.sampled_from(AttemptPhase), hosts=HOSTS),
     st.builds(HostLeft, NUMBERS, NUMBERS, NAMES, NUMBERS),
     st.builds(EstimateOrder, NUMBERS, NUMBERS, NUMBERS, WORK, NAMES),
-    st.builds(RunTimeEstimate, NUMBERS, st.none() | st.floats(1e-9, 1e9)),
+    st.builds(EstimateOrder, NUMBERS, NUMBERS, NUMBERS, WORK, NAMES, among=HOSTS, shares=SHARES),
     st.builds(
-        SelectOrder,
+        RunTimeEstimate,
         NUMBERS,
-        NUMBERS,
-        NUMBERS,
-        HOSTS,
-        NUMBERS,
-        HOSTS,
-        HOSTS,
-        SHARES,
-        SHARES,
-        st.floats(0, 9),
-        WORK,
-        NAMES,
-    ),
-    st.builds(
-        SelectedHosts, NUMBERS, NUMBERS, HOSTS, st.floats(0, 1e9), st.none() | st.floats(0, 1e9)
+        st.none() | st.floats(1e-9, 1e9),
+        st.none()
+        | st.lists(st.tuples(HOSTS.filter(bool), st.floats(0, 1e9)), max_size=3).map(tuple),
     ),
 )
 
@@ -111,7 +99,7 @@ class Shared:
             name="lab",
             limits=limits,
         )
-        self.executor = ShepherdExecutor(self.clock)
+        self.executor = JobRunnerExecutor(self.clock)
         self.service = SchedulerService(self.machine, self.clock, None, self.executor)
         self.folders = 0
 
@@ -132,14 +120,14 @@ class Shared:
             self.executor.carry_out(self.machine.turn())
 
     def come(self, user, life="1"):
-        """Have a user's shepherd ask for orders; return them."""
+        """Have a user's job runner ask for orders; return them."""
         found = self.executor.take(user, life, 0.0)
         self.turn()
         return found + self.executor.take(user, life, 0.0)
 
     def says(self, user, *reports):
         body = {"reports": [message_document(one) for one in reports]}
-        self.service.shepherd_reports(json.loads(json.dumps(body)), Principal(user, USERS))(
+        self.service.job_runner_reports(json.loads(json.dumps(body)), Principal(user, USERS))(
             self.clock.now
         )
         self.turn()
@@ -180,12 +168,12 @@ def test_what_is_no_report_is_refused(found):
         message_of(found, REPORTS)
 
 
-def test_a_job_waits_for_its_users_shepherd_and_holds_nobody_up(shared):
+def test_a_job_waits_for_its_users_job_runner_and_holds_nobody_up(shared):
     first, second = shared.submit(ADA, 2), shared.submit(BOB, 2)
     shared.turn()
     assert [shared.state(one) for one in (first, second)] == [LiveJobState.QUEUED] * 2
     why = shared.service.why(f"lab.{first}")(0.0)
-    assert in_order(why["reason"], ADA, "apples shepherd")
+    assert in_order(why["reason"], ADA, "apples scheduler --run-my-jobs")
     assert (why["state"], why["position"]) == ("held", None)
     (order,) = shared.come(BOB)
     assert (order.job, order.user, type(order)) == (second, BOB, StartOrder)
@@ -193,7 +181,7 @@ def test_a_job_waits_for_its_users_shepherd_and_holds_nobody_up(shared):
     assert shared.state(first) is LiveJobState.QUEUED
 
 
-def test_a_shepherd_gets_no_order_to_anothers_job_and_is_not_believed_about_it(shared):
+def test_a_job_runner_gets_no_order_to_anothers_job_and_is_not_believed_about_it(shared):
     job = shared.submit(ADA)
     (order,) = shared.come(ADA)
     assert shared.come(BOB) == []
@@ -213,16 +201,60 @@ def test_one_who_is_silent_is_away_and_its_waiting_jobs_wait_for_it_again(shared
     shared.come(ADA)
     shared.says(ADA, JobReport(running, 1, AttemptPhase.RUNNING))
     waiting = shared.submit(ADA, 2)
-    assert not shared.machine.is_kept_back(shared.machine.job(waiting))
+    assert not shared.machine.is_ineligible(shared.machine.job(waiting))
     shared.clock.now += SILENT_SECONDS
     shared.turn()
-    assert shared.machine.is_kept_back(shared.machine.job(waiting))
+    assert shared.machine.is_ineligible(shared.machine.job(waiting))
     assert shared.state(running) is LiveJobState.RUNNING
     shared.machine.cancel(shared.clock.now, waiting)
     assert shared.state(waiting) is LiveJobState.CANCELLED
 
 
-def test_a_shepherd_that_was_restarted_is_asked_where_its_jobs_are(shared):
+def test_cancelled_job_ends_without_its_job_runner_when_the_operator_says_so(shared):
+    job = shared.submit(ADA)
+    (start,) = shared.come(ADA)
+    shared.says(ADA, JobReport(job, 1, AttemptPhase.RUNNING))
+    shared.clock.now += SILENT_SECONDS
+    shared.turn()
+    machine = shared.machine
+    for _ in range(2):
+        machine.cancel(shared.clock.now, job)
+        assert shared.state(job) is LiveJobState.ENDING
+        shared.turn()
+    reason = job_document(machine, "lab", machine.job(job))["reason"]
+    assert in_order(reason, "job runner", ADA, "cancel lab.1 again")
+    machine.cancel(shared.clock.now, job, operator=True)
+    assert shared.state(job) is LiveJobState.CANCELLED
+    assert in_order(machine.job(job).reason, ADA, "away")
+    shared.turn()
+    (host,) = start.hosts
+    assert [*machine.state.quarantined] == [host]
+    shared.come(ADA, "2")
+    shared.clock.now += 10.0
+    shared.turn()
+    assert AskOrder in map(type, shared.executor.take(ADA, "2", 0.0))
+    shared.says(ADA, JobReport(job, 1, AttemptPhase.RUNNING, hosts=start.hosts))
+    ends = [one for one in shared.executor.take(ADA, "2", 0.0) if isinstance(one, EndOrder)]
+    assert [(one.folder, one.hosts) for one in ends] == [(start.folder, start.hosts)]
+    shared.says(ADA, HostLeft(job, 1, host, LAST))
+    assert not machine.state.quarantined
+
+
+def test_cancelled_job_ends_when_its_job_runner_is_back(shared):
+    job = shared.submit(ADA)
+    (start,) = shared.come(ADA)
+    shared.says(ADA, JobReport(job, 1, AttemptPhase.RUNNING))
+    shared.clock.now += SILENT_SECONDS
+    shared.turn()
+    shared.machine.cancel(shared.clock.now, job)
+    shared.turn()
+    assert EndOrder in map(type, shared.come(ADA, "2"))
+    ended = JobReport(job, 1, AttemptPhase.ENDED, state="cancelled")
+    shared.says(ADA, ended, HostLeft(job, 1, start.hosts[0], LAST))
+    assert shared.state(job) is LiveJobState.CANCELLED
+
+
+def test_a_job_runner_that_was_restarted_is_asked_where_its_jobs_are(shared):
     job = shared.submit(ADA)
     shared.come(ADA)
     shared.says(ADA, JobReport(job, 1, AttemptPhase.RUNNING))
@@ -230,7 +262,7 @@ def test_a_shepherd_that_was_restarted_is_asked_where_its_jobs_are(shared):
     assert (type(order), order.job, order.begun) == (AskOrder, job, True)
 
 
-def test_a_start_that_no_shepherd_took_is_ordered_once_more_under_the_same_name(shared):
+def test_a_start_that_no_job_runner_took_is_ordered_once_more_under_the_same_name(shared):
     job = shared.submit(ADA)
     (first,) = shared.come(ADA)
     shared.clock.now += 1000.0  # away for longer than any start may take
@@ -246,7 +278,7 @@ def test_a_start_that_no_shepherd_took_is_ordered_once_more_under_the_same_name(
 def test_a_job_of_one_who_is_away_that_its_hosts_failed_waits_for_it(shared):
     job = shared.submit(ADA)
     (order,) = shared.come(ADA)
-    shared.machine.report(shared.clock.now, ShepherdAnswer(ADA, False))
+    shared.machine.report(shared.clock.now, JobRunnerAnswer(ADA, False))
     failed = JobReport(job, 1, AttemptPhase.ENDED, state="failed", exit_code=4)
     shared.says(ADA, failed, HostLeft(job, 1, order.hosts[0], LAST))
     assert shared.state(job) is LiveJobState.QUEUED
@@ -259,10 +291,10 @@ def test_orders_for_one_user_are_bounded_and_the_last_to_a_job_stands_for_all(sh
     shared.come(ADA)
     for round_ in range(3):
         shared.executor.carry_out([
-            AskOrder(number, 1, round_, "f", True, user=ADA) for number in range(MOST_ORDERS + 5)
+            AskOrder(number, 1, round_, "f", True, user=ADA) for number in range(MAX_ORDERS + 5)
         ])  # fmt: skip
     taken = [one for _ in range(60) for one in shared.executor.take(ADA, "1", 0.0)]
-    assert len(taken) == MOST_ORDERS
+    assert len(taken) == MAX_ORDERS
 
 
 def test_one_user_cannot_fill_the_queue_and_the_operator_has_places_of_its_own(tmp_path):
@@ -300,12 +332,12 @@ class Recorded:
         self.orders += orders
 
 
-def test_a_shepherd_starts_what_its_user_submitted_and_obeys_no_scheduler_of_before(
+def test_a_job_runner_starts_what_its_user_submitted_and_obeys_no_scheduler_of_before(
     tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     recorded, said = Recorded(), []
-    one = Shepherd(None, lambda _: recorded, said.append)
+    one = JobRunner(None, lambda _: recorded, said.append)
     work = {"template": "t.toml", "settings": {"grid": "4"}}
     order = StartOrder(1, 1, 2, "00000001", ("a", "b"), sealed(work), ADA)
     changed = StartOrder(2, 1, 2, "00000002", ("a",), {**sealed(work), "template": "u.toml"}, ADA)
@@ -313,13 +345,10 @@ def test_a_shepherd_starts_what_its_user_submitted_and_obeys_no_scheduler_of_bef
         order, changed, StartOrder(3, 1, 2, "00000003", ("a",), work, ADA),
         EndOrder(4, 1, 1, "00000004", ("a",), ADA), EstimateOrder(5, 2, 1, work, ADA),
         EstimateOrder(6, 2, 1, sealed(work), ADA),
-        SelectOrder(7, 2, 1, ("a", "b"), 1, (), ("a",), {}, {}, 2.0, work, ADA),
-        SelectOrder(8, 2, 2, ("a", "b"), 1, (), ("a",), {}, {}, 2.0, sealed(work), ADA),
     ])  # fmt: skip
     assert [(found.job, found.work) for found in recorded.orders] == [
         (1, work),
         (6, work),
-        (8, work),
     ]
     reports = list(one.kept)
     assert [type(found) for found in reports] == [JobReport, HostLeft] * 2

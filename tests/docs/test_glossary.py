@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 ROWS = re.findall(
-    r"^\| (.+?) \| (.+?) \| (.+?) \| `([\w.]+)` \|$",
+    r"^- \*\*(.+?)\*\*: (.+)$",
     (Path(__file__).parents[2] / "docs/glossary.md").read_text(),
     re.MULTILINE,
 )

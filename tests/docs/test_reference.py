@@ -1,7 +1,9 @@
 """The reference pages against what they describe."""
 
+import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -9,14 +11,13 @@ import pytest
 from commands import command, validator
 
 import apples
-import hat
+from apples.__main__ import DOCUMENTS
 from apples.agent import PlanSpec, plan
-from apples.applications import DOCUMENTS
 from apples.jobs import demo_document
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs/reference"
-ROW = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+FIELD = re.compile(r"^- `(\w+)` \(([^;\n]*?)(?:; ([^\n]*?))?\): ", re.MULTILINE)
 FILES = [ROOT / f"examples/jacobi2d/{name}.toml" for name in ("hosts", "template", "user")]
 TABLES = {
     "hosts": {
@@ -27,6 +28,7 @@ TABLES = {
     },
     "template": {
         "Top level of template.toml": "",
+        "`[expected_result]`": "ExpectedResult",
         "`[parameters.NAME]`": "Parameter",
         "`[structure]`": "Structure",
         "`[[data]]`": "Data",
@@ -45,14 +47,14 @@ TABLES = {
 
 
 def documented(heading):
-    """Return field -> default of the table under a heading of files.md."""
+    """Return field -> default of the list under a heading of files.md."""
     text = (REFERENCE / "files.md").read_text()
     section = text.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
-    return {name: default for name, _, default, _ in ROW.findall(section)}
+    return {name: default or "-" for name, _, default in FIELD.findall(section)}
 
 
 def stated(schema, name):
-    """Return field -> default as the table must say it."""
+    """Return field -> default as the list must state it."""
     entry = schema["$defs"][name] if name else schema
     return {field: default_of(entry, field) for field in entry["properties"]}
 
@@ -68,40 +70,34 @@ def default_of(entry, field):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_every_field_and_default_of_a_file_is_in_its_table(kind):
-    document = command("apples", "schema", kind).document
+def test_every_field_and_default_of_a_file_is_in_its_list(kind):
+    document = command("apples", "check", "--schema", kind).document
     for heading, name in TABLES[kind].items():
         assert documented(heading) == stated(document, name), heading
     assert set(document["$defs"]) == {name for name in TABLES[kind].values() if name}
 
 
-PAGE = (REFERENCE / "json.md").read_text()
+def generator(name):
+    """Return the module that generates a page of the reference."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # its dataclass looks its module up
+    spec.loader.exec_module(module)
+    return module
 
 
-def section(schema):
-    """Return the section of json.md about a schema, or its row among the smaller ones."""
-    whole = PAGE.partition(f"\n## {schema}\n")[2].partition("\n## ")[0]
-    return whole or "\n".join(re.findall(rf"^\| `{schema}` .*$", PAGE, re.MULTILINE))
-
-
-def words_of(schema, seen=()):
-    """Return every word in code style in the section about a schema, and in those that it refers to."""
-    text = section(schema)
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`\n]+`", text))))
-    for other in {*re.findall(r"[a-z.]+/\d", text)} - {schema, *seen}:
-        words |= words_of(other, (*seen, schema))
-    return words
+def test_json_pages_are_generated_and_describe_every_key():
+    pages, missing = generator("json_documents").written()
+    for file, text in pages.items():
+        assert text == (REFERENCE / file).read_text(), "make reference"
+    assert missing == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_key_that_a_command_prints_is_described(name):
-    """What is really printed is held against the same types by `commands.Done.document`."""
-    schema = hat.schema(DOCUMENTS[name])
-    entries = [schema, *schema["$defs"].values()] if "$defs" in schema else [schema]
-    whole = schema["properties"]["schema"]["const"]
-    assert whole.startswith(f"{name}/")
-    found = {key for one in entries for key in one.get("properties", ())}
-    assert found - {"schema"} <= words_of(whole)
+def test_schema_has_the_name_of_its_document(name):
+    schema = command("apples", "check", "--schema", name).document
+    assert schema["properties"]["schema"]["const"].startswith(f"{name}/")
+    assert schema["description"]
 
 
 @pytest.mark.parametrize("blueprint", ["minimum_execution_time", "blocked"])
@@ -137,7 +133,7 @@ def test_every_schema_name_in_the_source_has_its_schema():
     """What goes between processes and into files is no output of a command."""
     inside = {"apples.state", "apples.measurements", "apples.probes", "apples.probe", "apples.commit",
               "apples.task", "apples.look", "nws.ladder", "nws.stdio", "nws.measurements",
-              "nws.endpoint", "nws.tokens", "nws.snapshot", "apples.job-file",
+              "nws.endpoint", "nws.tokens", "apples.job-file",
               "apples.lab-journal", "apples.scheduler-log", "apples.topologyd-journal",
               "apples.parameter-sweep-journal",
               "apples.node-load"}  # fmt: skip
@@ -157,8 +153,9 @@ def test_every_exit_code_is_explained():
     assert {0, 1, 130, *(error.exit_code for error in errors)} == explained
 
 
-def test_every_command_is_on_the_page():
+def test_page_of_commands_is_generated_and_has_every_command():
     page = (REFERENCE / "cli.md").read_text()
+    assert generator("command_help").written(page) == page, "make reference"
     for program in ("apples", "hat", "nws"):
         names = re.findall(r"^  (\w[\w-]*)  ", command(program, "--help").out, re.MULTILINE)
         assert len(names) > 2

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hat
 from apples.applications import host_list_model
-from hat import comments_of, fields_of, merged
+from hat import add_entry, comments_of, copy_entry, fields_of, form_of, merged, remove_entry
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,7}", fullmatch=True)
 NOTES = st.sampled_from(["", "  # a note", "  # says 'x = 1'", "\t# \u00e9"])
@@ -86,7 +86,9 @@ def test_a_changed_field_changes_that_and_loses_no_comment(text, data):
     for field in fields:
         said = wanted.get(field.name, field.text)
         shown = now[field.name]
-        if field.is_list:
+        if field.is_pair:
+            assert alike(shown.split(", "), said.split(","))  # no drawn text has a comma
+        elif field.is_list:
             assert alike(shown.split(), said.split()) or field.name not in wanted
         elif field.name in wanted:
             assert alike([shown], [said.strip()])
@@ -139,3 +141,121 @@ def test_every_field_of_the_sample_is_named_as_problems_name_it():
     assert fields["parameters.grid.default"].text == "5"
     assert fields["malleable"].choices == ("true", "false")
     assert fields["name"].help == "Name of the application."
+
+
+LIST = """# ours
+[[host]]
+name = "ada"  # fast
+slots = 2
+
+# the slow one
+[[host]]
+name = "bob"
+cpus = [
+  0, # first
+]
+
+# links
+[[link]]
+between = ["ada", "bob"]
+latency = 1e-4
+bandwidth = 1e8
+"""
+
+
+def table_named(text, model, name):
+    return next(table for table in form_of(text, model).walk() if table.name == name)
+
+
+def test_entry_is_added_after_the_last_of_its_list():
+    model = host_list_model()
+    after, place = add_entry(LIST, model, table_named(LIST, model, "host"), {"name": "eve"})
+    assert place == ("host", 2)
+    assert after == LIST.replace("# links", '[[host]]\nname = "eve"\n\n# links')
+    bare = '[[host]]\nname = "ada"'
+    link = {"between": ["ada", "ada"]}
+    after, place = add_entry(bare, model, table_named(bare, model, "link"), link)
+    assert place == ("link", 0)
+    assert tomllib.loads(after) == {"host": [{"name": "ada"}], "link": [link]}
+
+
+def test_copy_of_an_entry_keeps_its_values_but_those_named():
+    model = host_list_model()
+    entry = table_named(LIST, model, "host[0]")
+    after, place = copy_entry(LIST, model, entry, {"name": "ada-2"}, without=("slots",))
+    assert tomllib.loads(after)["host"][2] == {"name": "ada-2"}
+    assert place == ("host", 2)
+    assert comments_of(after) == comments_of(LIST)
+
+
+def test_removed_entry_leaves_comments_around_it():
+    after = remove_entry(LIST, ("host", 0))
+    assert after == LIST.replace('[[host]]\nname = "ada"  # fast\nslots = 2\n', "", 1)
+    assert remove_entry(LIST, ("host", 1)).count("#") == 4
+    alone = remove_entry(LIST, ("link", 0))
+    assert "link" not in tomllib.loads(alone)
+
+
+def test_entry_of_a_mapping_is_added_and_removed_by_its_name():
+    model = hat.ApplicationTemplate
+    text = 'name = "heat"\nprogram = ["x"]\n[parameters.grid]\ndefault = 5\n[structure]\nrows = "grid"\n'
+    table = table_named(text, model, "parameters")
+    assert (table.kind, table.noun) == ("map", "parameter")
+    after, place = add_entry(text, model, table, {}, "a b")
+    assert place == ("parameters", "a b")
+    assert tomllib.loads(after)["parameters"] == {"grid": {"default": 5}, "a b": {}}
+    assert remove_entry(after, place).split() == text.split()
+    with pytest.raises(hat.NotEditableError):
+        add_entry(text, model, table, {}, "grid")
+
+
+def test_value_of_a_mapping_is_added_in_its_own_kind():
+    model = hat.ApplicationTemplate
+    text = 'name = "heat"\n[[implementation]]\nname = "fast"  # ours\n[[task]]\nname = "sweep"\n'
+    table = table_named(text, model, "implementation[0].measured")
+    assert table.kind == "values"
+    after, place = add_entry(text, model, table, {"value": "1e-9"}, "x86_64")
+    assert tomllib.loads(after)["implementation"] == [
+        {"name": "fast", "measured": {"x86_64": 1e-9}}
+    ]
+    assert tomllib.loads(remove_entry(after, place))["task"] == [{"name": "sweep"}]
+
+
+def test_inline_list_of_tables_is_left_to_the_text():
+    model = hat.ApplicationTemplate
+    text = 'name = "heat"\ntask = [{name = "sweep"}]\n'
+    with pytest.raises(hat.NotEditableError):
+        add_entry(text, model, table_named(text, model, "task"), {"name": "new"})
+    with pytest.raises(hat.NotEditableError):
+        remove_entry(text, ("task", 0))
+
+
+@pytest.mark.more
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
+@given(host_lists(), st.data())
+def test_added_then_removed_entry_gives_the_same_document(text, data):
+    model = host_list_model()
+    name = data.draw(st.sampled_from(["host", "link"]))
+    after, place = add_entry(text, model, table_named(text, model, name), {"name": "new"})
+    assert comments_of(after) == comments_of(text)
+    assert tomllib.loads(remove_entry(after, place)) == tomllib.loads(text)
+    assert comments_of(remove_entry(after, place)) == comments_of(text)
+
+
+def test_field_has_the_description_unit_default_and_example_of_the_schema():
+    fields = {
+        field.name: field for field in fields_of('[[host]]\nname = "ada"\n', host_list_model())
+    }
+    memory = fields["host[0].free_memory"]
+    assert (memory.unit, memory.example, memory.label) == ("bytes", "2 GiB", "free memory")
+    assert fields["host[0].slots"].default == "1"
+    assert fields["host[0].name"].required
+    assert all(field.help for field in fields.values())
+
+
+def test_pair_is_one_line_with_a_comma():
+    model = host_list_model()
+    field = next(one for one in fields_of(LIST, model) if one.name == "link[0].between")
+    assert (field.text, field.is_pair) == ("ada, bob", True)
+    after = merged(LIST, LIST, {"link[0].between": "ada,eve"}, model)
+    assert tomllib.loads(after)["link"][0]["between"] == ["ada", "eve"]

@@ -194,6 +194,25 @@ def test_name_and_program_are_enough_and_all_else_is_named():
     assert (bound.border_bytes, bound.messages, bound.model) == (8000, 1, "strip")
 
 
+@pytest.mark.parametrize("name", ["mpirun", "orterun", "prun", "aprun", "srun", "mpiexec.hydra"])
+def test_a_program_that_starts_ranks_itself_is_refused(name):
+    text = f'name = "x"\nprogram = ["/opt/mpi/bin/{name}", "-n", "2", "./x"]'
+    with pytest.raises(DocumentError, match=f"the agent starts the ranks: leave {name} out"):
+        parse(text, ApplicationTemplate)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        '["{python}", "mpirun.py"]',
+        '["./prun.sh", "mpiexec"]',
+        '["sh", "-c", "./run --with mpiexec"]',
+    ],
+)
+def test_a_launcher_may_be_named_where_it_is_not_the_command(program):
+    assert parse(f'name = "x"\nprogram = {program}', ApplicationTemplate).program
+
+
 def test_a_full_template_misses_only_what_nobody_measured():
     assert [a.field for a in template().missing()] == [
         "structure.model",
@@ -213,6 +232,15 @@ MISTAKES = {
                (2, "program[0]", "placeholder-invalid")),
     "a placeholder": ('name = "x"\nprogram = ["{pyton}"]',
                       (2, "program", "parameter-unknown", "pyton", "python")),
+    "a launcher of MPI": (
+        'name = "x"\nprogram = ["/usr/bin/mpiexec", "-n", "2", "./x"]',
+        (2, "program[0]", "launcher-nested", "mpiexec")),
+    "a launcher behind other commands": (
+        HEAD + '[[implementation]]\nname = "fast"\nprogram = ["env", "-u", "A", "nice", "srun", "./x"]',
+        (5, "implementation[0].program[4]", "launcher-nested", "srun")),
+    "a launcher in a shell's line": (
+        'name = "x"\nprogram = ["sh", "-c", "exec mpirun.openmpi ./x"]',
+        (2, "program[2]", "launcher-nested", "mpirun.openmpi")),
     "a path as a name": ('name = "../x"\nprogram = ["x"]',
                          (1, "name", "value-invalid", "'../x'")),
     "an unknown parameter in a size": (

@@ -235,11 +235,11 @@ def wrong_record(
     state = json.loads((record / "job.json").read_text())
     if trial.fault == "kill the supervisor" and (state["iteration"] or 0) > max(told, default=0):
         wrong.append(f"at iteration {state['iteration']}, recorded {told}")
-    listed = asked("runs", "--json", environment=environment)
+    listed = asked("jobs", "--json", environment=environment)
     row = json.loads(listed.stdout)["runs"][0] if listed.returncode == 0 else {}
     ended = {"kill": {"failed", "finished"}, "interrupt": {"cancelled", "finished"}}
     if row.get("state") not in ended.get(trial.fault, {"failed", "finished"}):
-        wrong.append(f"apples runs says {row or listed.stderr}")
+        wrong.append(f"apples jobs says {row or listed.stderr}")
     if (record / "plan.json").exists():
         made = asked(
             "report", record.name, "-o", "page.html", environment=environment, where=heard.parent

@@ -1,4 +1,4 @@
-"""`apples compare` and `apples.compare`: plans side by side, from files, runs and results."""
+"""`apples report` and `apples.compare`: plans side by side, from files, runs and results."""
 
 import dataclasses
 import json
@@ -56,7 +56,7 @@ def recorded_run(**parameters):
 def test_two_saved_plans_are_compared_row_by_row(saved):
     calm, other = printed(), printed("--blueprint", "blocked")
     names = saved("calm.json", calm), saved("blocked.json", other)
-    document = command("apples", "compare", *names, "--json").document
+    document = command("apples", "report", *names, "--json").document
     assert document["schema"] == "apples.compare-plans/1"
     first, second = document["plans"]
     assert [one["name"] for one in (first, second)] == ["calm.json", "blocked.json"]
@@ -80,7 +80,7 @@ def test_two_saved_plans_are_compared_row_by_row(saved):
 
 def test_the_text_begins_with_the_answer_and_names_the_reason(saved):
     names = saved("calm.json", printed()), saved("blocked.json", printed("--blueprint", "blocked"))
-    lines = command("apples", "compare", *names).out.splitlines()
+    lines = command("apples", "report", *names).out.splitlines()
     assert lines[0].startswith("blocked.json: ")
     assert "times as long as calm.json, with far." in lines[0]
     (why,) = (line for line in lines if line.startswith("far, not in calm.json: "))
@@ -93,7 +93,7 @@ def test_a_plan_is_compared_with_the_plan_of_a_run_and_what_it_measured(saved):
     document = run()
     name = recorded_run()
     plan_file = saved("plan.json", document["plan"])
-    compared = command("apples", "compare", plan_file, name, "--json").document
+    compared = command("apples", "report", plan_file, name, "--json").document
     assert compared["schema"] == "apples.compare-plans/1"
     assert [one["measured_iteration_seconds"] for one in compared["plans"]] == [
         None,
@@ -101,12 +101,12 @@ def test_a_plan_is_compared_with_the_plan_of_a_run_and_what_it_measured(saved):
     ]
     assert compared["differ"] == {}
     run_file = saved("run.json", document)
-    of_file = command("apples", "compare", plan_file, run_file, "--json").document
+    of_file = command("apples", "report", plan_file, run_file, "--json").document
     assert of_file["plans"][1] == compared["plans"][1] | {"name": "run.json"}
 
 
 def test_runs_are_compared_with_the_hosts_of_their_plans_too():
-    document = command("apples", "compare", recorded_run(), recorded_run(tol=3), "--json").document
+    document = command("apples", "report", recorded_run(), recorded_run(tol=3), "--json").document
     assert document["schema"] == "apples.compare/1"
     assert document["hosts"]
     assert all(one["reasons"] == ["", ""] for one in document["hosts"])
@@ -118,10 +118,10 @@ def test_a_plan_that_does_not_exist_is_compared_by_its_reason(saved, tmp_path):
     none = plan(PlanSpec(*given, weather="static")).document()
     some = plan(PlanSpec(*files(tmp_path)[1::2], weather="static")).document()
     names = saved("none.json", none), saved("some.json", some)
-    document = command("apples", "compare", *names, "--json").document
+    document = command("apples", "report", *names, "--json").document
     assert [one["hosts"] is None for one in document["plans"]] == [True, False]
     assert none["rejected"][0]["reason"] in document["plans"][0]["refusal"]
-    assert command("apples", "compare", *names).out.startswith("none.json: no plan: ")
+    assert command("apples", "report", *names).out.startswith("none.json: no plan: ")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_file_that_is_no_plan_is_refused(saved, tmp_path, content, code):
     good = saved("good.json", printed())
     if content is not None:
         (tmp_path / "bad.json").write_text(content)
-    failure = refused("apples", "compare", good, "bad.json")
+    failure = refused("apples", "report", good, "bad.json")
     assert (failure["exit_code"], failure["code"]) == (2, code)
     assert failure["fields"]["file"] == "bad.json"
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_no_plan_is_refused(saved, tmp_path, content, code):
 def test_plans_of_different_applications_are_refused(saved):
     other = printed()
     other["application"]["name"] = "heat"
-    failure = refused("apples", "compare", saved("a.json", printed()), saved("b.json", other))
+    failure = refused("apples", "report", saved("a.json", printed()), saved("b.json", other))
     assert (failure["exit_code"], failure["code"]) == (2, "application-differs")
     assert (failure["fields"]["value"], failure["fields"]["expected"]) == ("heat", "jacobi2d")
 
@@ -181,19 +181,26 @@ def test_the_frame_of_a_comparison_has_a_row_a_plan():
 
 def test_the_page_is_written_and_shows_every_figure(saved, tmp_path):
     names = saved("calm.json", printed()), saved("blocked.json", printed("--blueprint", "blocked"))
-    done = command("apples", "compare", *names, "-o", "page.html", "--json")
+    done = command("apples", "report", *names, "-o", "page.html", "--json")
     page = (tmp_path / "page.html").read_text()
     assert "page.html" in done.err
     for one in done.document["plans"]:
         assert f'<data value="{one["iteration_seconds"]!r}">' in page
         assert one["name"] in page
     assert "its border costs" in page
-    done = command("apples", "compare", *names, "-o", "/dev/null/x.html", "--json")
+    done = command("apples", "report", *names, "-o", "/dev/null/x.html", "--json")
     assert (done.code, done.failure["code"]) == (2, "file-unwritable")
 
 
 def test_hosts_of_old_plans_without_reasons_are_named(saved):
     both, one = plan_of([strip("ada", 60), strip("bob", 40)]), plan_of([strip("ada", 100)])
     names = saved("both.json", both), saved("one.json", one)
-    text = command("apples", "compare", *names).out
+    text = command("apples", "report", *names).out
     assert "bob, not in one.json: its plan gives no reason" in text
+
+
+def test_report_of_an_unknown_name_names_the_known_runs():
+    known = recorded_run()
+    failure = refused("apples", "report", "nosuch")
+    assert (failure["exit_code"], failure["code"]) == (2, "run-unknown")
+    assert known in failure["message"]

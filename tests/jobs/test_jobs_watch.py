@@ -46,7 +46,10 @@ def test_jobs_are_followed_on_a_terminal_until_control_c(tmp_path, monkeypatch):
             os.close(terminal)
         once = command("apples", "jobs", "--watch")  # where the answer goes no terminal is
         assert once.code == 0
-        assert once.out.count(job.id) == 1
+        assert once.out.splitlines()[1].split()[0] == job.id
+        assert (
+            len(once.out.splitlines()) == 3
+        )  # heading, job and the line that says what to do next
 
 
 states = st.sampled_from(["running", "finished", "failed"])

@@ -24,36 +24,36 @@ def state(tmp_path, monkeypatch):
 
 
 def made(model, monkeypatch):
-    assert command("hat", "new", "one", "--model", model).code == 0
+    assert command("hat", "new", "one", "--structure", model).code == 0
     monkeypatch.chdir("one")
 
 
 def only_run():
-    (one,) = command("apples", "runs", "--json").document["runs"]
+    (one,) = command("apples", "jobs", "--json").document["runs"]
     return one
 
 
 @pytest.mark.more
 @pytest.mark.parametrize(
-    ("model", "words", "verified"),
+    ("model", "kind", "verified"),
     [
-        ("sweep", ["parameter-sweep"], None),
-        ("master-worker", ["master-worker"], True),
-        pytest.param("pipeline", ["pipeline", "--run"], True, marks=pytest.mark.mpi),
+        ("sweep", "parameter-sweep", None),
+        ("master-worker", "master-worker", True),
+        pytest.param("pipeline", "pipeline", True, marks=pytest.mark.mpi),
     ],
 )
 def test_what_was_run_is_in_the_list_with_its_figures_and_has_a_page(
-    model, words, verified, monkeypatch
+    model, kind, verified, monkeypatch
 ):
     made(model, monkeypatch)
-    done = command("apples", *words, "--json").document
+    done = command("apples", "run", "--json").document
     one = only_run()
-    assert (one["kind"], one["application"], one["state"]) == (words[0], "one", "finished")
+    assert (one["kind"], one["application"], one["state"]) == (kind, "one", "finished")
     assert one["verified"] is verified
     assert one["measured_seconds"] == done["execution"]["measured_seconds"]
     assert one["predicted_seconds"] > 0
     assert set(one["hosts"]) >= {"here", "there"}
-    assert "one" in command("apples", "runs").out
+    assert "one" in command("apples", "jobs").out
     page = command("apples", "report", one["id"], "--out", "page.html", "--json").document
     assert page["bytes"] == Path("page.html").stat().st_size
     text = Path("page.html").read_text()
@@ -62,24 +62,24 @@ def test_what_was_run_is_in_the_list_with_its_figures_and_has_a_page(
     assert duration(figures["measured_seconds"]) in text.replace("\xa0", " ")
     failure = refused("apples", "report", one["id"], "--timeline")
     assert (failure["exit_code"], failure["code"]) == (2, "option-not-applicable")
-    assert refused("apples", "compare", one["id"], one["id"])["exit_code"] == 2
+    assert refused("apples", "report", one["id"], one["id"])["exit_code"] == 2
 
 
-@pytest.mark.parametrize(
-    ("model", "words"), [("sweep", ["parameter-sweep"]), ("master-worker", ["master-worker"])]
-)
-def test_a_plan_leaves_no_record_and_bad_input_neither(model, words, monkeypatch):
+@pytest.mark.parametrize("model", ["sweep", "master-worker", "pipeline"])
+def test_a_plan_leaves_no_record_and_bad_input_neither(model, monkeypatch):
     made(model, monkeypatch)
-    assert command("apples", *words, "--dry-run").code == 0
-    assert command("apples", *words, "nothing.toml").code == 2
-    assert command("apples", "runs", "--json").document["runs"] == []
+    planned = command("apples", "plan")
+    assert planned.code == 0
+    assert command("apples", "run", "--dry-run").out == planned.out
+    assert command("apples", "run", "--template", "nothing.toml").code == 2
+    assert command("apples", "jobs", "--json").document["runs"] == []
 
 
 @pytest.mark.more
 def test_a_sweep_with_a_task_that_fails_is_recorded_as_failed_with_what_it_came_to(monkeypatch):
     made("sweep", monkeypatch)
     Path("program.py").write_text("raise SystemExit('no licence')")
-    assert command("apples", "parameter-sweep").code == 5
+    assert command("apples", "run").code == 5
     one = only_run()
     assert one["state"] == "failed"
     assert "no licence" in one["reason"]
@@ -95,7 +95,7 @@ def test_what_was_ended_is_in_the_list_with_the_plan_that_it_had(number, monkeyp
         "import time\ndef units(p):\n    yield from range(900)\ndef work(u):\n    time.sleep(3600)\n"
         "def combine(t, r):\n    return 0\n"
     )
-    words = [Path(sys.executable).parent / "apples", "master-worker", "--no-verify"]
+    words = [Path(sys.executable).parent / "apples", "run", "--no-verify"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     until(lambda: (found := runs()) and found[0]["state"] == "running")
     process.send_signal(number)
@@ -112,7 +112,7 @@ def test_what_was_ended_is_in_the_list_with_the_plan_that_it_had(number, monkeyp
 def test_a_sweep_that_was_killed_is_in_the_list_with_the_plan_that_it_had(monkeypatch):
     made("sweep", monkeypatch)
     Path("program.py").write_text("import time\ntime.sleep(3600)\n")
-    words = [Path(sys.executable).parent / "apples", "parameter-sweep"]
+    words = [Path(sys.executable).parent / "apples", "run"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(lambda: (found := runs()) and found[0]["predicted_seconds"])
     process.kill()
@@ -126,7 +126,7 @@ def test_a_sweep_that_was_killed_is_in_the_list_with_the_plan_that_it_had(monkey
 
 def runs():
     done = subprocess.run(
-        [Path(sys.executable).parent / "apples", "runs", "--json"],
+        [Path(sys.executable).parent / "apples", "jobs", "--json"],
         capture_output=True, env=os.environ, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)["runs"]

@@ -21,6 +21,7 @@ from apples.jobs import (
     JobStatus,
     RunRecord,
     RunRecorder,
+    Supervisor,
     document_so_far,
     job_text,
     read_events,
@@ -29,7 +30,7 @@ from apples.jobs import (
     store,
 )
 from apples.launch import (
-    MOST_RANKS,
+    MAX_RANKS,
     ArrayMessages,
     HostsChanged,
     HostTimes,
@@ -109,7 +110,7 @@ def test_the_messages_of_many_ranks_are_not_recorded_from_rank_to_rank_nor_put_t
             return super().matrix()
 
     ran.array_messages = Counting()
-    for ranks in (24, MOST_RANKS):
+    for ranks in (24, MAX_RANKS):
         hosts = ("ada", ranks - 1), ("bob", 1)
         ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=0))
         ran.array_messages.hear(MessagesSent(hosts, ((0, ranks - 1, 5, 400),), iteration=4))
@@ -255,7 +256,7 @@ def test_a_record_that_cannot_be_made_is_a_warning(path, monkeypatch):
     with recorded({}, told.append) as recorder:
         watch(recorder, 2, Outcome(2, 0.2, 0.1, ()))
         recorder.finished({"verified": None})
-        assert recorder.heard(told.append)("a line of the program's") is None
+        assert recorder.logging(told.append)("a line of the program's") is None
     assert (recorder.id, recorder.events()) == (None, [])
     warned, line = told
     assert path.split("/")[1] in warned
@@ -311,14 +312,39 @@ def test_a_damaged_line_of_events_harms_no_other(tmp_path):
     assert [event["event"] for event in read_events(path)] == ["planned", "ended"]
 
 
-def test_the_log_of_a_run_is_bounded():
+def test_log_of_a_run_keeps_its_first_and_last_lines_and_states_the_gap():
     told = []
     with recorded({}, told.append) as recorder:
-        heard = recorder.heard(told.append, max_bytes=100)
-        for k in range(100):
-            heard(f"line {k}")
-    assert len(told) == 100
-    assert 50 < recorder.job.log.stat().st_size <= 100
+        log = recorder.logging(told.append, max_bytes=1000)
+        for k in range(1000):
+            log(f"line {k}")
+            assert recorder.job.log.stat().st_size <= 1000
+    lines = recorder.job.log.read_text().splitlines()
+    assert len(told) == 1000
+    assert (lines[:2], lines[-2:]) == (["line 0", "line 1"], ["line 998", "line 999"])
+    (gap,) = [line for line in lines if not line.startswith("line")]
+    assert gap.startswith("note: lines were removed here")
+
+
+def test_log_of_a_detached_job_keeps_the_reason_of_its_failure(monkeypatch):
+    """The supervisor's standard error is the log, as after `apples run --detach`."""
+    job = store.create({}, "")
+    log = job.log.open("a")
+    monkeypatch.setattr(sys, "stderr", log)
+
+    def fails():
+        for k in range(1000):
+            supervisor.log(f"line {k}")
+        raise ApplicationError("rank 1 fell", code="program-failed")
+
+    supervisor = Supervisor(job, lambda _: None, fails, max_log_bytes=1000)
+    with job.supervising():
+        supervisor.run()
+    log.close()
+    lines = job.log.read_text().splitlines()
+    assert job.log.stat().st_size <= 1000
+    assert (lines[0], lines[-1]) == ("line 0", "apples: rank 1 fell")
+    assert len([line for line in lines if line.startswith("note: lines were removed")]) == 1
 
 
 def test_of_a_run_without_a_result_there_is_what_was_measured():

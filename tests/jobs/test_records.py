@@ -1,28 +1,34 @@
 """What is known of a job from its files alone."""
 
 import errno
+import fcntl
 import os
+import re
 import signal
+import threading
 
 import pytest
 
-from apples.errors import ApplicationError, LaunchError, UsageError
+from apples.errors import ApplicationError, DeadlineError, LaunchError, UsageError
 from apples.io import documents
 from apples.jobs import (
     CancelledError,
     JobStatus,
     RunRecord,
+    RunRecorder,
     Supervisor,
     cancel_by_signal,
+    job_text,
     position_record,
     service,
     store,
 )
+from apples.malleable import commits
 
 KEYS = [
     "schema", "id", "state", "hosts", "rows", "epoch", "iteration", "last_resize",
     "name", "iterations", "reason", "exit_code", "redistributions", "last_change",
-    "attempt", "slow_hosts",
+    "attempt", "slow_hosts", "verifying_seconds", "restartable",
 ]  # fmt: skip
 
 
@@ -44,6 +50,49 @@ def test_the_document_of_a_job_has_these_keys_in_this_order(job):
     with job.supervising():
         write(job, state="running", hosts=["ada"], rows=[20])
         assert list(JobStatus.of(job).document()) == KEYS
+
+
+def test_last_resize_is_printed_with_its_own_epoch_and_phases_that_fit_its_seconds():
+    phases = {"start": 1.35, "wait": 0.01, "redistribute": 0.2}
+    last = {"epoch": 3, "seconds": 0.222, "phases": phases}
+    text = job_text(JobStatus("1f2e3d4c", "running", epoch=5, last_resize=last))
+    assert re.findall(r"epoch (\d+)", text) == ["3"]
+    (parts,) = re.findall(r"\((.*?)\)", text)
+    assert "redistribute" in parts
+    assert "start" not in parts
+
+
+def test_status_of_an_application_without_rows_names_its_hosts():
+    text = job_text(JobStatus("1f2e3d4c", "finished", ("ada", "bob"), name="sum"))
+    assert text.splitlines()[0].endswith("ada, bob")
+
+
+def test_a_failed_job_with_a_commit_is_to_be_restarted_and_no_other(job):
+    write(job, state="failed", reason="rank 1 (bob) was killed", exit_code=4)
+    assert not JobStatus.of(job).restartable
+    assert job_text(JobStatus.of(job)).endswith(f"apples logs {job.id}")
+    commits.publish(job.commits, 1, {"values": {"iteration": 40}})
+    assert JobStatus.of(job).restartable
+    assert job_text(JobStatus.of(job)).endswith(f"apples restart {job.id}")
+    write(job, state="finished", exit_code=0)
+    assert not JobStatus.of(job).restartable
+
+
+def test_a_job_that_is_verified_is_not_moved_and_can_be_cancelled(job):
+    recorder = RunRecorder(job, pytest.fail)
+    recorder.running()
+    heard = []
+    with job.supervising():
+        recorder.verifying(80.0)
+        status = JobStatus.of(job)
+        assert (status.state, round(status.verifying_seconds)) == ("verifying", 80)
+        with pytest.raises(DeadlineError):
+            service.wait(job.id, 0.1, on_verifying=heard.append)
+        with pytest.raises(LaunchError) as raised:
+            service.plan_resize(job.id, {"ada": 1.0})
+        assert raised.value.code == "job-verifying"
+    assert [round(seconds) for seconds in heard] == [80]
+    assert JobStatus.of(job).verifying_seconds is None
 
 
 def test_a_job_whose_supervisor_is_gone_is_failed(job):
@@ -69,6 +118,19 @@ def test_a_job_that_is_being_started_is_not_taken_for_one_whose_supervisor_is_go
     assert not job.supervised()
 
 
+def test_job_starts_while_another_process_checks_its_lock(job):
+    """A check holds a shared lock for a moment; only a supervisor holds an exclusive one."""
+    checker = (job.folder / "lock").open("rb")
+    fcntl.flock(checker, fcntl.LOCK_SH)
+    done = threading.Timer(0.05, checker.close)
+    done.start()
+    try:
+        with job.locked():
+            assert job.supervised()
+    finally:
+        done.join()
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("record", "code"),
@@ -88,6 +150,16 @@ def test_a_job_that_cannot_go_on_says_why_and_stays_as_it_was(job, record, code)
     with job.supervising(), pytest.raises(LaunchError) as running:
         service.restart(job.id)
     assert (running.value.code, running.value.fields["job"]) == ("job-running", job.id)
+
+
+def test_job_with_commits_of_another_format_is_not_restarted(job):
+    write(job, state="failed", reason="x")
+    job.commits.mkdir(exist_ok=True)
+    (job.commits / "commit-00000003.json").write_text('{"schema": "apples.commit/1", "commit": 3}')
+    with pytest.raises(UsageError) as refused:
+        service.restart(job.id)
+    assert refused.value.code == "commit-format"
+    assert refused.value.fields["value"] == "apples.commit/1"
 
 
 @pytest.mark.parametrize(("name", "kept"), [("apples-abcdefg8", False), ("apples-abc", True)])
@@ -180,7 +252,7 @@ def test_a_cancellation_is_heard_while_the_job_is_asked_where_it_is(job):
         def position(self, _):
             signal.raise_signal(signal.SIGTERM)
 
-    job.announce.touch()
+    job.control_socket.touch()
     before = signal.signal(signal.SIGTERM, cancel_by_signal)
     try:
         with pytest.raises(CancelledError):
@@ -237,6 +309,18 @@ def test_how_a_job_ended_is_kept_on_a_full_disk_in_the_room_kept_for_it(job, mon
     assert (status.state, status.exit_code) == ("failed", ApplicationError.exit_code)
     assert [news["failure"]["code"] for news in told] == ["program-failed"]
     assert not job.reserve.exists()
+
+
+def test_job_whose_end_fails_after_a_cancel_is_cancelled(job):
+    def fails_to_end():
+        try:
+            raise CancelledError("cancelled by signal 15")
+        finally:
+            raise LaunchError("host ada is lost", code="host-lost")
+
+    assert Supervisor(job, lambda _: None, fails_to_end).run() == 0
+    assert JobStatus.of(job).state == "cancelled"
+    assert "host ada is lost" not in JobStatus.of(job).reason
 
 
 def test_what_became_of_a_change_is_on_record_with_one_of_three_answers():

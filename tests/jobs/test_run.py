@@ -202,8 +202,6 @@ def test_a_run_that_measures_nothing_refuses_to_be_told_about_it(option):
     failure = refused_run(option)
     assert (failure["exit_code"], failure["code"]) == (2, "option-conflict")
     assert failure["fields"]["options"] == [option, "--weather"]
-    done = command("apples", "run", "--program", option, "--json", "--", "true")
-    assert (done.code, done.failure["fields"]["options"]) == (2, [option, "--program"])
 
 
 def test_contradicting_and_unknown_ways_to_verify_are_refused():
@@ -241,3 +239,12 @@ def test_a_page_that_cannot_be_written_is_a_warning_after_the_answer(capfd):
     *_, answered, warned = capfd.readouterr().out.splitlines()
     assert "apples run " in answered
     assert warned.startswith("warning: --report /dev/full: ")
+
+
+@pytest.mark.mpi
+def test_calibrating_a_program_of_job_names_the_two_ways_out():
+    folder = Path(__file__).parent / "sample"
+    files_ = [f"--{name}={folder / name}.toml" for name in ("hosts", "template", "user")]
+    done = command("apples", "calibrate", *files_)
+    assert done.code == 4
+    assert "cannot be calibrated: write it on apples.program.Task" in done.err

@@ -1,4 +1,4 @@
-"""`apples runs | report | compare`: of what was recorded."""
+"""`apples jobs | report | compare`: of what was recorded."""
 
 import json
 import os
@@ -42,13 +42,12 @@ def test_the_page_of_a_job_is_made_when_it_is_asked_for(job, tmp_path):
     assert (tmp_path / "deep" / "p.html").read_text() == page.read_text()
 
 
-@pytest.mark.parametrize("verb", ["jobs", "runs"])
-def test_lists_without_records_need_no_folder_that_can_be_made(verb, monkeypatch):
+def test_list_without_records_needs_no_folder_that_can_be_made(monkeypatch):
     monkeypatch.setenv(
         "XDG_STATE_HOME", "/proc/none"
     )  # no user can make a folder there, root included
-    done = command("apples", verb, "--json")
-    assert (done.code, done.document[verb]) == (0, [])
+    done = command("apples", "jobs", "--json")
+    assert (done.code, done.document["jobs"], done.document["runs"]) == (0, [], [])
     assert refused("apples", "report", "abc")["code"] == "run-unknown"
 
 
@@ -59,11 +58,13 @@ def test_a_page_that_cannot_be_written_is_one_line(job):
     assert done.failure["fields"]["file"].startswith("/dev/null/x")
 
 
-def test_a_name_that_is_no_run_and_no_log_is_one_line(job):
+def test_a_name_that_is_no_run_and_no_log_is_one_line(job, tmp_path):
     name = "abc" if job.id[0] != "a" else "bcd"
     failure = refused("apples", "report", name)
     assert (failure["exit_code"], failure["code"]) == (2, "run-unknown")
-    failure = refused("apples", "report", "some.swf")
+    assert refused("apples", "report", "some.swf")["code"] == "run-unknown"
+    (log := tmp_path / "some.swf").touch()
+    failure = refused("apples", "report", str(log))
     assert (failure["exit_code"], failure["code"]) == (2, "option-missing")
     assert failure["fields"] == {"option": "--out"}
 
@@ -139,13 +140,14 @@ def test_messages_option_takes_job_of_scheduler(silent_scheduler, monkeypatch):
 
 
 def test_every_run_is_in_the_list_with_what_was_predicted_and_measured():
-    assert command("apples", "runs", "--json").document == {"schema": "apples.runs/1", "runs": []}
-    assert "apples run" in command("apples", "runs").err
+    empty = {"schema": "apples.jobs/1", "jobs": [], "runs": []}
+    assert command("apples", "jobs", "--json").document == empty
+    assert "apples run" in command("apples", "jobs").err
     done, job = record(0.01), store.create({}, "heat")
     in_order(done, job.id)
     with job.supervising():
         job.write({**job.record(), "state": "running"})
-        first, second = command("apples", "runs", "--json").document["runs"]
+        first, second = command("apples", "jobs", "--json").document["runs"]
         assert next(iter(first)) == "id"
         assert (first["id"], first["application"], first["state"]) == (
             done,
@@ -156,38 +158,38 @@ def test_every_run_is_in_the_list_with_what_was_predicted_and_measured():
         assert first["predicted_seconds"] == 2.6
         assert first["measured_seconds"] == pytest.approx(0.21, rel=0.01)
         assert (second["id"], second["state"], second["kind"]) == (job.id, "running", "job")
-        text = command("apples", "runs").out
+        text = command("apples", "jobs").out
     assert f"{done}  finished  jacobi2d (blocked)" in text
     assert text.endswith(f"apples report {job.id}\n")
 
 
 def test_a_run_of_an_earlier_version_has_its_figures_in_the_list(job):
     job.write_result(run())
-    (one,) = command("apples", "runs", "--json").document["runs"]
+    (one,) = command("apples", "jobs", "--json").document["runs"]
     assert (one["verified"], one["measured_seconds"]) == (True, pytest.approx(0.0139 * 227))
 
 
 def test_old_records_are_removed_when_that_is_asked_for():
     first, second = record(0.01), record(0.01)
     in_order(first, second)
-    done = command("apples", "runs", "--prune", "--older", "0", "--json")
+    done = command("apples", "jobs", "--prune", "--older", "0", "--json")
     assert done.document["runs"] == []
     assert done.document["pruned"] == [first, second]
     assert done.document["freed_bytes"] > 1000
     assert " 2 records" in done.err
     record(0.01)
-    assert command("apples", "runs", "--prune", "--json").document["pruned"] == []
+    assert command("apples", "jobs", "--prune", "--json").document["pruned"] == []
 
 
 def test_runs_differ_clearly_only_where_their_own_spreads_do_not_meet():
     slow, alike, fast, short = record(0.02), record(0.021), record(0.01), record(0.02, stretches=3)
-    done = command("apples", "compare", slow, alike, fast, short, "--json")
+    done = command("apples", "report", slow, alike, fast, short, "--json")
     figures = {one["figure"]: one["runs"] for one in done.document["figures"]}
     for name in ("measured", "compute", "communicate"):
         assert [one["clear"] for one in figures[name]] == [False, False, True, None], name
     assert [one["clear"] for one in figures["predicted"]] == [None] * 4
     assert figures["measured"][2]["ratio"] == pytest.approx(0.5)
-    lines = command("apples", "compare", slow, alike, fast, short).out.splitlines()
+    lines = command("apples", "report", slow, alike, fast, short).out.splitlines()
     expected = [(alike, "1.05", False), (fast, "0.50", True), (short, "", None)]
     for line, (run_id, ratio, clear) in zip(lines[:3], expected, strict=True):
         assert run_id in line
@@ -199,17 +201,14 @@ def test_runs_differ_clearly_only_where_their_own_spreads_do_not_meet():
 
 
 def test_what_runs_were_given_is_compared_too():
-    document = command("apples", "compare", record(0.02), record(0.02, tol=3), "--json").document
+    document = command("apples", "report", record(0.02), record(0.02, tol=3), "--json").document
     assert document["differ"] == {"tol": [None, 3]}
     assert document["same"]["blueprint"] == "minimum_execution_time"
     assert document["same"]["rows"] == [60, 40]
 
 
-def test_one_run_and_one_without_a_plan_are_refused(job):
-    failure = refused("apples", "compare", job.id)
-    assert (failure["exit_code"], failure["code"]) == (2, "value-missing")
-    assert failure["fields"] == {"field": "names", "bound": 2}
-    failure = refused("apples", "compare", job.id, record(0.01))
+def test_comparison_with_a_run_without_a_plan_is_refused(job):
+    failure = refused("apples", "report", job.id, record(0.01))
     assert (failure["exit_code"], failure["code"]) == (2, "plan-missing")
     assert failure["fields"]["run"] == job.id
 
@@ -238,7 +237,7 @@ def test_a_demo_has_a_page_too(tmp_path):
 
 def test_a_run_that_is_no_job_is_not_moved_but_its_log_is_shown():
     name = record(0.01)
-    for words in (("rebalance", name), ("cancel", name), ("restart", name)):
+    for words in (("resize", name, "--balance"), ("cancel", name), ("restart", name)):
         failure = refused("apples", *words)
         assert (failure["exit_code"], failure["code"]) == (2, "run-not-a-job")
         assert name in failure["message"]
@@ -252,7 +251,4 @@ def test_a_page_that_nobody_would_write_is_refused_and_says_what_does():
     failure = refused("apples", "run", "--detach", "--report", "x.html")
     assert (failure["exit_code"], failure["code"]) == (2, "option-conflict")
     assert failure["fields"]["options"] == ["--report", "--detach"]
-    done = command("apples", "run", "--json", "--program", "--report", "x.html", "--", "true")
-    assert (done.code, done.failure["code"]) == (2, "option-conflict")
-    assert done.failure["fields"]["options"] == ["--report", "--program"]
     assert store.jobs() == []

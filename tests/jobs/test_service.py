@@ -28,6 +28,14 @@ def submit(**settings):
     return jobs.submit(RunSpec(*FILES, settings=settings, weather="static", verify=False))
 
 
+def test_file_of_working_folder_takes_place_of_no_module_of_supervisor(tmp_path, monkeypatch):
+    for name in ("random", "numbers"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(1)\n")
+    monkeypatch.chdir(tmp_path)
+    record = jobs.run_program(jobs.ProgramSpec(("echo", "done"), HERE / "hosts.toml", ("ada",)))
+    assert record.exit_code == 0
+
+
 @pytest.mark.more
 def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
     job = submit(**LONG)
@@ -68,6 +76,14 @@ def test_a_job_is_submitted_moved_and_cancelled_without_a_word(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_job_that_prints_more_than_a_pipe_holds_gets_the_hosts_that_it_asks_for():
+    """It prints before the safe point for which the supervisor's own resize waits."""
+    job = submit(iterations=500, ask="5 2", prints=1 << 17)
+    record = jobs.wait(job.id, 200.0)
+    assert record.state == "finished", record.reason
+    assert [len(one["hosts"]) for one in record.events if one["event"] == "moved"] == [2]
+
+
 @pytest.mark.more
 def test_of_moves_one_right_after_another_every_one_is_on_record_and_in_the_timeline():
     job = submit(**LONG)
@@ -95,7 +111,7 @@ def test_of_moves_one_right_after_another_every_one_is_on_record_and_in_the_time
         (one.epoch, one.hosts) for one in made
     ]
     assert all(one["seconds"] > 0 and one["phases"] for one in moved)
-    drawn = timeline_document({"plan": record.plan}, record.events)
+    drawn = timeline_document(record.plan, record.events)
     assert [move["hosts"] for move in drawn["moves"]] == [list(one.hosts) for one in made]
 
 

@@ -1,6 +1,7 @@
 """`JobSpec`, `ProgramSpec` and `UnitsSpec`: what is stored is what was asked, wherever it is read."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ HERE = Path("/somewhere")
 FULL = RunSpec(
     "hosts.toml", "template.toml", "user.toml", {"grid": "400", "note": "a=b"}, "module:name", "static",
     "linear", "paper", "strip", "slurm", {"partition": "short"}, Path("out"), False,
-    warm=("ada", "bob"), commit_seconds=2.5, engine="merge", silent=("bob",),
+    warm=("ada", "bob"), commit_seconds=2.5, silent=("bob",), learn=False,
 )  # fmt: skip
 
 
@@ -50,6 +51,17 @@ def test_files_are_named_so_that_they_do_not_depend_on_where_one_stands():
     assert document["hosts"] == "/somewhere/hosts.toml"
     assert document["output"] == "/somewhere/out"
     assert JobSpec(RunSpec("/abs/hosts.toml"), HERE).document()["hosts"] == "/abs/hosts.toml"
+
+
+def test_every_field_of_a_run_is_stored():
+    code = {"host_filters", "filters"}  # functions, which a job refuses
+    assert {*(field.name for field in fields(RunSpec))} - code <= {*JobSpec(FULL, HERE).document()}
+
+
+@pytest.mark.parametrize("learn", [None, True, False])
+def test_job_learns_as_its_run_was_specified(learn):
+    stored = JobSpec(RunSpec(learned=True, learn=learn), HERE).document()
+    assert JobSpec.read(stored).run.learn is learn
 
 
 def test_settings_keep_what_comes_after_the_first_equals_sign():

@@ -4,8 +4,8 @@
 at through, and prints how often each stage and each process was hit and what came of it. A trial is its seed:
 alone with it (``--one SEED``) it kills the same kind of process in the same stage.
 
-agent --> supervisor --> mpiexec --> bind --> rank         (this machine)
-agent --> ssh ==> sshd --> remote --> proxy --> bind --> rank
+agent --> supervisor --> mpiexec --> proxy --> rank        (this machine)
+agent --> ssh ==> sshd --> remote --> proxy --> rank
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sshd import Sshd  # noqa: E402 - beside the tests
 
 from apples.launch import job_processes  # noqa: E402
 
-KINDS = ("agent", "supervisor", "mpiexec", "ssh", "remote", "proxy", "bind", "rank")
+KINDS = ("agent", "supervisor", "mpiexec", "ssh", "remote", "proxy", "rank")
 STAGES = ("look", "launch", "launch", "loop", "end", "end")
 WINDOW = {"look": 0.6, "hosts": 2.0, "links": 1.0, "launch": 0.8, "loop": 0.8, "end": 0.15}
 """Seconds after the beginning of a stage within which the signal falls."""
@@ -49,7 +49,6 @@ NAMED = {
     "ssh": "h",
     "remote": "h",
     "proxy": "h",
-    "bind": "rank",
     "rank": "rank",
 }
 """What a message of a run that was killed has to say, by what was killed."""
@@ -190,8 +189,8 @@ def _kind(pid, parent, words, agent, family, server) -> str:
         return "ssh"
     for part, kind in (
         ("host_agent.py", "supervisor"),
-        ("rank_wrapper.py", "bind"),  # on this machine
-        ("bind.py", "bind"),  # on a host of its own
+        ("rank_wrapper.py", "rank"),  # on this machine, until it is the program
+        ("bind.py", "rank"),  # likewise, on a host of its own
         ("solver.py", "rank"),
     ):
         if any(word.endswith(part) for word in words[1:6]):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError
 from apples.launch import RankGroup, bound, bound_apart, rank_cpus
-from apples.topology import SYSFS_MOST_BYTES as MOST_BYTES
+from apples.topology import SYSFS_MOST_BYTES as MAX_BYTES
 from apples.topology import (
     CpuSet,
     live_topology,
@@ -183,7 +183,7 @@ def test_a_packed_answer_is_the_answer():
         ("not base64!", None),
         ("AAAA", None),
         (base64.b64encode(zlib.compress(b"[]")).decode(), None),
-        (base64.b64encode(zlib.compress(b" " * 2 * MOST_BYTES)).decode(), MOST_BYTES),
+        (base64.b64encode(zlib.compress(b" " * 2 * MAX_BYTES)).decode(), MAX_BYTES),
     ],
     ids=["not base64", "not compressed", "no document", "too long"],
 )

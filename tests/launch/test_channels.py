@@ -1,72 +1,113 @@
-"""What supervisors say over ssh, cut up by the network as it likes, and what is no supervisor at all."""
+"""The reports of host agents over ssh, and the lines of mpiexec that ask for proxies."""
+
+import base64
+import json
+from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from apples.launch import HELLO, LONGEST_HEAD, MOST_BEFORE_HELLO, SupervisorChannel
-
-FRAMES = st.lists(
-    st.tuples(st.sampled_from(["output", "error", "beat"]), st.binary(max_size=60)), max_size=12
-)
+from apples.launch import HostChannel, LaunchTarget, RankGroup, Reach, hostd, ssh
 
 
-def frame(kind, body):
-    return f"{kind} {len(body)}\n".encode() + body
+def reported(*reports):
+    return hostd.HELLO + b"".join(json.dumps(report).encode() + b"\n" for report in reports)
 
 
-@example(frames=[("output", b"half a line end\r")], cuts=[], junk=b"")
-@example(frames=[("output", b"\r")], cuts=[], junk=b"")
-@given(frames=FRAMES, cuts=st.lists(st.integers(1, 40), max_size=60), junk=st.binary(max_size=30))
-def test_lines_do_not_depend_on_how_the_stream_was_cut(frames, cuts, junk):
-    stream = junk.replace(b"apples", b"") + b"\n" + HELLO
-    stream += b"".join(frame(kind, body) for kind, body in frames) + frame("report", b"rank 3")
-    channel, heard, at = SupervisorChannel("ada"), [], 0
-    for size in [*cuts, len(stream)]:
-        heard += channel.feed(stream[at : at + size])
-        at += size
-    heard += channel.rest()
-    for source in ("output", "error"):
-        whole = b"".join(body for kind, body in frames if kind == source)
-        lines = [line.removesuffix(b"\r") for line in whole.split(b"\n")]
-        lines = lines if lines[-1] else lines[:-1]
-        assert [line for kind, line in heard if kind == source] == lines
-    assert ("report", b"rank 3") in heard
+def test_lines_are_told_apart_by_their_source():
+    channel = HostChannel("ada")
+    lines = channel.feed(
+        reported(
+            {"report": "output", "lines": ["a", "\udcff"]},
+            {"report": "error", "lines": ["b"]},
+            {"report": "error", "lines": ["c"], "rank": 3},
+            {"report": "alive"},
+            {"report": "messages", "data": base64.b64encode(b"\0\n\xff").decode()},
+            {"report": "rank", "rank": 3, "what": "killed by SIGKILL"},
+            {"report": "rank", "rank": 4},
+        )
+    )
+    assert lines == [
+        ("output", b"a"),
+        ("output", b"\xff"),
+        ("error", b"b"),
+        ("error-3", b"c"),
+        ("messages", b"\0\n\xff"),
+        ("report", b"rank 3 killed by SIGKILL"),
+        ("report", b"rank 4"),
+    ]
     assert (channel.heard, channel.broken, channel.cleared) == (True, "", False)
 
 
 @pytest.mark.parametrize(
-    "stream",
+    "report",
     [
-        b"output x\n",
-        b"output 99999999999\n",
-        b"shell 3\nabc",
-        b"output -1\n",
-        b"x" * (LONGEST_HEAD + 1),
+        {"report": 1},
+        {"report": "output"},
+        {"report": "output", "lines": "ab"},
+        {"report": "error", "lines": [], "rank": -1},
+        {"report": "error", "lines": [], "rank": True},
+        {"report": "rank", "rank": 10**20},
+        {"report": "rank", "rank": "3"},
+        {"report": "messages", "data": "?"},
+        {"report": "messages"},
     ],
 )
-def test_what_is_no_frame_breaks_the_channel_and_is_not_kept(stream):
-    channel = SupervisorChannel("ada")
-    assert channel.feed(HELLO + stream) == []
+def test_what_is_no_report_breaks_the_channel_and_is_not_kept(report):
+    channel = HostChannel("ada")
+    assert channel.feed(reported(report)) == []
     assert channel.broken
-    assert channel.feed(frame("output", b"late\n")) == []
+    assert channel.feed(b'{"report":"output","lines":["late"]}\n') == []
 
 
-def test_a_login_may_greet_but_not_for_ever():
-    channel = SupervisorChannel("ada")
-    channel.feed(b"Welcome!\n" * (MOST_BEFORE_HELLO // 9 - 1))
+def test_a_login_that_prints_for_ever_breaks_the_channel():
+    channel = HostChannel("ada")
+    channel.feed(b"Welcome!\n" * (hostd.MAX_GREETING_BYTES // 9 + 2))
+    assert channel.broken
+
+
+@pytest.mark.parametrize(
+    "what", ["lost ada", "\n", "killed by " + "x" * 300, 3, "killed by \x1b[31m"]
+)
+def test_an_end_of_a_rank_that_no_wrapper_reports_is_dropped(what):
+    channel = HostChannel("ada")
+    assert channel.feed(reported({"report": "rank", "rank": 1, "what": what})) == []
     assert not channel.broken
-    channel.feed(b"Welcome!\n" * 2)
-    assert channel.broken
 
 
-def test_a_report_that_is_none_is_not_passed_on():
-    channel = SupervisorChannel("ada")
-    for body in (b"rank x", b"rank -1", b"rank " + b"9" * 20, b"lost ada", b"\xff"):
-        assert channel.feed((b"" if channel.heard else HELLO) + frame("report", body)) == []
-
-
-def test_a_supervisor_that_says_clear_is_believed_and_others_reports_are_not():
-    channel = SupervisorChannel("ada")
-    assert channel.feed(HELLO + frame("report", b"exit 0") + frame("report", b"clear")) == []
+def test_the_launcher_of_another_host_does_not_end_the_run():
+    channel, here = HostChannel("ada"), HostChannel()
+    reports = reported({"report": "exit", "code": 0}, {"report": "clear"})
+    assert channel.feed(reports) == []
+    assert here.feed(reports) == [("report", b"exit 0")]
     assert channel.cleared
+    assert here.cleared
+
+
+def test_each_proxy_belongs_to_the_host_of_its_number():
+    def target(name, address, remote):
+        reach = Reach(name, address, "/usr/bin/python3") if remote else None
+        return LaunchTarget(RankGroup(name, 1, ("true",)), address, reach)
+
+    targets = [
+        target("own1", "10.0.0.1", remote=False),
+        target("own2", "10.0.0.1", remote=False),
+        target("ada", "10.0.0.2", remote=True),
+        target("own3", "10.0.0.1", remote=False),
+        target("bob", "10.0.0.3", remote=True),
+    ]
+    order = ssh.command(targets, {}, job="j", here="10.0.0.1", directory=Path("/"))
+    assert ssh.remote_hosts(targets) == ["ada", "bob"]
+    assert ssh.proxy_hosts(order) == [None, 0, None, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"HYDRA_LAUNCH_END",
+        b"HYDRA_LAUNCH: /bin/sh -c true",
+        b"hydra_pmi_proxy --proxy-id 1",
+        b"HYDRA_LAUNCH: /bin/hydra_pmi_proxy --proxy-id x",
+    ],
+)
+def test_another_line_of_the_launcher_asks_for_no_proxy(line):
+    assert ssh.proxy_of(line) is None

@@ -62,6 +62,16 @@ def opened(pid):
     return names
 
 
+def test_a_rank_is_one_process(job):
+    run = job.run(how="silent")
+    run.until_ready()
+    expected = {"supervisor": 1, "mpiexec": 1, "proxy": 1, "rank": 3}
+    assert job.eventually(
+        lambda: {k: len(pids) for k, pids in job.processes().items()} == expected
+    )
+    run.cancel()
+
+
 def test_a_killed_agent_leaves_nothing(job, agent):
     assert set(job.processes()) == {"supervisor", "mpiexec", "proxy", "rank"}
     agent.kill()
@@ -207,8 +217,7 @@ def test_nobody_but_the_supervisor_holds_what_it_reports_through(job):
     run.until_ready()
     there = job.processes()
     (supervisor,) = there.pop("supervisor")
-    words = Path(f"/proc/{supervisor}/cmdline").read_bytes().split(b"\0")
-    report = str(Path(f"/proc/{supervisor}/fd/{int(words[-3])}").readlink())
+    report = str(Path(f"/proc/{supervisor}/fd/1").readlink())
     held = {pid: opened(pid) for pids in there.values() for pid in pids}
     run.cancel()
     assert report.startswith("pipe:")

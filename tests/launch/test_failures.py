@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from apples.errors import ApplicationError, LaunchError, ManagerUnreachableError
+from apples.errors import ApplicationError, DeadlineError, LaunchError, ManagerUnreachableError
 from apples.io import documents
 from apples.launch import RankGroup, Run, client, command
 
@@ -18,11 +18,11 @@ PROGRAMS = Path(__file__).with_name("programs")
 LEAVER = (sys.executable, str(PROGRAMS / "leaver.py"))
 
 
-def leaver(job, ranks=2, **parameters):
+def leaver(job, ranks=2, *, silence_seconds=60.0, **parameters):
     """A run of the plain MPI program, its last rank on bob."""
     groups = [RankGroup("ada", ranks - 1, LEAVER), RankGroup("bob", 1, LEAVER)]
     order = command(groups, job.task(groups, **parameters))
-    return Run(order, groups, job=job.name, talk=job.talk.append)
+    return Run(order, groups, job=job.name, talk=job.talk.append, silence_seconds=silence_seconds)
 
 
 def failure(run, kind=ApplicationError):
@@ -55,17 +55,25 @@ def test_a_rank_that_was_killed_is_named_with_its_signal(job, name):
     assert job.is_gone()
 
 
-def stillborn(job, rank, end):
-    groups = [RankGroup("ada", 2, LEAVER), RankGroup("bob", 1, LEAVER)]
+def stillborn(job, rank, end, groups=(("ada", 2), ("bob", 1))):
+    groups = [RankGroup(host, ranks, LEAVER) for host, ranks in groups]
     order = job.with_a_stillborn(command(groups, job.task(groups, how="returns")), rank, end)
     error = failure(Run(order, groups, job=job.name, talk=job.talk.append), LaunchError)
     assert job.is_gone()
+    # A launcher that nobody killed is not the reason.
+    assert error.fields.get("reason") != "launcher-killed", error
     return ending(error)
 
 
 @pytest.mark.more
 def test_a_rank_that_ends_before_it_is_heard_of_is_missed_beside_living_ones(job):
     assert stillborn(job, 2, "exit 3") == ("rank-ended", 2, "bob")
+
+
+@pytest.mark.parametrize("end", ["exit 3", "kill -9 $$"])
+def test_the_only_rank_that_ends_before_it_registers_ends_the_run(job, end):
+    reason, *_ = stillborn(job, 0, end, [("ada", 1)])
+    assert reason in {"rank-ended", "rank-killed", "program-ended"}
 
 
 def test_a_rank_that_is_killed_before_it_is_heard_of_ends_the_run(job):
@@ -119,10 +127,11 @@ def test_what_a_rank_writes_cannot_steer_a_terminal(job):
 
 
 @pytest.mark.mpi
-def test_a_rank_that_raises_is_named_with_the_users_line_while_others_wait(job):
-    error = failure(leaver(job, how="raise"))
+@pytest.mark.parametrize("who", [1, pytest.param(0, marks=pytest.mark.more)])
+def test_rank_that_raised_is_named_when_the_others_are_silent_for_too_long(job, who):
+    error = failure(leaver(job, silence_seconds=3.0, how="raise", who=who))
     line = 'File "' + str(PROGRAMS / "leaver.py") + '", line 23, in go_wrong'
-    assert ending(error) == ("rank-left", 1, "bob")
+    assert ending(error) == ("rank-raised", who, ("ada", "bob")[who])
     assert error.fields["last_words"] == (
         f'{line} / raise ValueError("row 7 is bad") / ValueError: row 7 is bad'
     )
@@ -136,9 +145,6 @@ def test_a_rank_that_raises_is_named_with_the_users_line_while_others_wait(job):
 @pytest.mark.parametrize(
     ("how", "who", "reason", "more"),
     [
-        ("sys.exit", 1, "rank-left", {}),
-        ("sys.exit", 0, "rank-left", {}),
-        ("raise", 0, "rank-left", {}),
         ("os._exit", 1, "rank-ended", {"exit_status": 0}),
         ("SIGKILL", 1, "rank-killed", {"signal": "SIGKILL"}),
         ("SIGSEGV", 0, "rank-killed", {"signal": "SIGSEGV"}),
@@ -149,8 +155,42 @@ def test_end_of_a_rank_is_reported_while_others_wait(job, ranks, how, who, reaso
     host = "bob" if (who, ranks) == (1, 2) else "ada"
     assert ending(error) == (reason, who, host)
     assert more.items() <= error.fields.items()
-    assert ("last_words" in error.fields) == (how == "raise")
+    assert "last_words" not in error.fields
     assert job.is_gone()
+
+
+@pytest.mark.mpi
+@pytest.mark.more
+@pytest.mark.parametrize("who", [0, 1])
+def test_rank_that_left_without_a_word_is_noticed_by_silence(job, who):
+    run = leaver(job, silence_seconds=3.0, how="sys.exit", who=who)
+    with pytest.raises(DeadlineError) as caught:
+        list(run.events())
+    assert caught.value.code == "program-silent"
+    assert job.is_gone()
+
+
+def test_first_of_ranks_that_are_killed_at_once_is_named_though_the_supervisor_was_away(job):
+    """hydra kills the other ranks of a host when one was killed; all end by the same signal."""
+    run = job.run(how="silent")
+    run.until_ready()
+    (supervisor,) = job.processes()["supervisor"]
+    ranks = [program_of(job, number) for number in range(3)]
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(ranks[2], signal.SIGKILL)
+    assert job.eventually(lambda: not any(map(runs, ranks)))
+    os.kill(supervisor, signal.SIGCONT)
+    error = failure(run)
+    assert ending(error) == ("rank-killed", 2, "bob")
+    assert error.fields["signal"] == "SIGKILL"
+
+
+def runs(pid):
+    """Whether a process runs; one that ended and that its parent did not reap does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.mpi
@@ -189,7 +229,7 @@ def test_a_rank_that_hit_its_memory_limit_is_said_to(job, small_group):
 
 
 def program_of(job, rank):
-    """The process of a rank, once it is the program; not the one that stays beside it."""
+    """The process of a rank, once it is the program."""
     for pid in job.processes().get("rank", []):
         command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")

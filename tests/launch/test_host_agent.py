@@ -20,17 +20,23 @@ told = json.loads(sys.argv[1])
 sys.executable = told["python"]
 raise SystemExit(host_agent.serve(told))
 """
-CLEAR = """
-import os, sys
-from apples.launch import host_agent
+COUNTED = """
+import json, os, subprocess, sys
+from apples.launch import host_agent, hostd
 
-one = host_agent.RemoteSupervisor({"directory": sys.argv[1]})
-one.counts = sys.argv[1]
-host_agent.LAST_WORDS_SECONDS = 0.5
-if not (rank := os.fork()):
-    os.execlp("sleep", "sleep", "1000")
-sys.stderr.write(f"{rank}\\n")
-one.clear()
+hostd.LAST_REPORTS_SECONDS = 0.5
+
+class Agent(host_agent.RemoteRunAgent):
+    def open(self):
+        super().open()
+        self.counts = self.directory
+        with open(os.path.join(self.directory, "0" * 16), "wb") as file:
+            file.write(bytes.fromhex(sys.argv[2]).ljust(int(sys.argv[3]), b"\\0"))
+        child = subprocess.Popen(["sleep", "1000"])
+        sys.stderr.write(f"{child.pid}\\n")
+        sys.stderr.flush()
+
+Agent(json.loads(sys.argv[1])).run()
 """
 
 
@@ -47,27 +53,36 @@ def is_there(process):
     return stat.rpartition(")")[2].split()[0] != "Z"
 
 
+def told(folder, **others):
+    """The order of a host agent that is to run one rank."""
+    entry = {"host": "ada", "program": ["x"], "programs": [], "environment": {}}
+    return {
+        "directory": str(folder), "job": f"job{os.getpid()}", "home": "", "files": {}, "counting": None,
+        "launch": {"hosts": [{**entry, "first_rank": 0, "ranks": 1}]}, **others,
+    }  # fmt: skip
+
+
 def test_ranks_that_counted_are_ended_though_nobody_reads_what_they_have_counted(tmp_path):
     folder = tmp_path / "run"
-    folder.mkdir()
-    places = (counting.MOST_BYTES - counting.HEADER_BYTES) // counting.DESTINATION_BYTES
+    places = (counting.MAX_BYTES - counting.HEADER_BYTES) // counting.DESTINATION_BYTES
     head = bytearray(counting.HEADER_BYTES)
     head[counting.USED_AT : counting.USED_AT + 4] = places.to_bytes(4, sys.byteorder)
-    (folder / ("0" * counting.NAME_LETTERS)).write_bytes(
-        head + bytes(places * counting.DESTINATION_BYTES)
-    )
-    words = [sys.executable, "-c", CLEAR, str(folder)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    size = counting.HEADER_BYTES + places * counting.DESTINATION_BYTES
+    words = [sys.executable, "-c", COUNTED, json.dumps(told(folder)), head.hex(), str(size)]
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         rank = int(process.stderr.readline())
+        process.stdin.close()
         try:
             until(lambda: not is_there(rank))
             until(lambda: process.poll() is not None)
-            said = process.stdout.read()
+            reports = process.stdout.read()
         finally:
             process.kill()
     assert process.returncode == 0
-    assert said.startswith(b"messages ")
-    assert not said.endswith(b"clear"), "what follows would be taken for counts"
+    assert b'"messages"' in reports
+    assert b'"clear"' not in reports, "the connection takes no more"
     assert not folder.exists()
 
 
@@ -79,18 +94,14 @@ def test_a_run_that_is_ended_while_the_library_is_compiled_does_not_start(tmp_pa
     script(tmp_path / "mpicc", f"sleep 1000 & echo $$ $! > {tmp_path}/those; env > {environment}.new; "
            f"mv {environment}.new {environment}; wait")  # fmt: skip
     script(tmp_path / "hydra_pmi_proxy", f"touch {tmp_path}/started")
-    entry = {"host": "ada", "program": ["x"], "programs": [], "environment": {}}
-    told = {
-        "python": str(tmp_path / "python"), "directory": str(folder), "job": f"job{os.getpid()}", "home": "",
-        "launch": {"hosts": [{**entry, "first_rank": 0, "ranks": 1}]}, "files": {}, "proxy": [],
-        "counting": {"library": "", "mpi": "/lib/libmpi.so.12", "fits": "another", "source": "int x;"},
-    }  # fmt: skip
-    words = [sys.executable, "-c", SERVE, json.dumps(told)]
+    carried = {"library": "", "mpi": "/lib/libmpi.so.12", "fits": "another", "source": "int x;"}
+    orders = told(folder, python=str(tmp_path / "python"), counting=carried)
+    words = [sys.executable, "-c", SERVE, json.dumps(orders)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             until(environment.exists)
             if how == "end":
-                process.stdin.write(b"end\n")
+                process.stdin.write(b'{"order":"start","argv":[]}\n{"order":"end"}\n')
                 process.stdin.flush()
             elif how == "gone":
                 process.stdin.close()
@@ -100,7 +111,7 @@ def test_a_run_that_is_ended_while_the_library_is_compiled_does_not_start(tmp_pa
         finally:
             process.kill()
     assert process.returncode == code
-    assert f"APPLES_JOB={told['job']}\n" in environment.read_text()
+    assert f"APPLES_JOB={orders['job']}\n" in environment.read_text()
     assert not any(map(is_there, (tmp_path / "those").read_text().split()))
     assert not folder.exists()
     assert not (tmp_path / "started").exists()

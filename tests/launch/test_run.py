@@ -132,7 +132,7 @@ def test_talk_is_passed_through_and_bounded(job):
     run.finish()
     longest, *others = job.talk
     assert len(longest) == 65537
-    assert others == ["\x1b[31mred", '{"event": "weather"}', '{"event": 3}', "[]", "{", "��", ""]
+    assert others == ["\x1b[31mred", '{"event": "weather"}', '{"event": 3}', "[]", "{", "��"]
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,16 @@ def test_a_failure_is_named_by_code_and_fields(job, how, error, code, fields):
     assert raised.value.code == code
     assert fields.items() <= raised.value.fields.items()
     assert "\n" not in str(raised.value)
+
+
+def test_a_program_that_ends_well_without_the_protocol_is_told_apart(job):
+    order = LaunchCommand(("/bin/sh", "-c", "echo computed"))
+    run = Run(order, [RankGroup("ada", 3, ("true",))], job=job.name, talk=job.talk.append)
+    with pytest.raises(LaunchError) as raised:
+        run.until_ready()
+    assert raised.value.code == "program-not-ready"
+    assert raised.value.fields["reason"] == "protocol-missing"
+    assert "apples doctor --program" in str(raised.value)
 
 
 def test_an_error_names_its_rank_and_host(job):
@@ -334,9 +344,9 @@ def calibrated_by(lines, job, seconds, **limits):
 @pytest.mark.parametrize("lines", ["exec tail -f /dev/null", FLOODS], ids=["silent", "floods"])
 def test_a_program_that_is_never_ready_to_be_calibrated_is_ended_in_time(job, lines):
     with pytest.raises(LaunchError) as raised:
-        calibrated_by(lines, job, 0.5)
-    assert (raised.value.code, raised.value.fields["seconds"]) == ("startup-timeout", 0.5)
-    assert "no rank was ready within 0.5 s" in str(raised.value)
+        calibrated_by(lines, job, 2.0)
+    assert (raised.value.code, raised.value.fields["seconds"]) == ("startup-timeout", 2.0)
+    assert "no rank was ready within 2" in str(raised.value)
     assert len(job.talk) <= 21, "what it prints is cut"
     if lines == FLOODS:
         assert "its last words: more" in str(raised.value)

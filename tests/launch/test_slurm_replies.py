@@ -1,5 +1,6 @@
 """What Slurm prints, read as recorded: 22.05 from our own cluster, 24.11 as its documents show it."""
 
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,12 @@ from hypothesis import strategies as st
 
 from apples.errors import LaunchError
 from apples.launch import (
-    MOST_NAMES,
+    MAX_NAMES,
     expand,
     follow,
     host_entries,
     host_list,
+    hostd,
     left_out,
     nodes,
     replies,
@@ -23,6 +25,41 @@ RECORDED = Path(__file__).with_name("slurm_outputs")
 
 def recorded(name):
     return (RECORDED / name).read_text()
+
+
+def test_silent_job_is_polled_about_once_a_second():
+    """Its files are on a file system that many jobs share."""
+    pauses = follow.backoff(follow.LOOK_SECONDS, follow.MAX_LOOK_SECONDS)
+    in_a_minute = list(islice(pauses, 70))
+    assert sum(in_a_minute) > 55.0
+    assert in_a_minute[0] == 0.05  # the end of a short job is noticed at once
+    assert sum(in_a_minute[:10]) < 2.5
+
+
+def passed_on(path, tail_type, pieces):
+    """Return what a follower of a file passes on while pieces are appended to it."""
+    with path.with_name("passed on").open("w+b") as out:
+        tail = tail_type(path, out.fileno())
+        for piece in pieces:
+            with path.open("ab") as stream:
+                stream.write(piece)
+            while tail.pass_on():
+                pass
+        tail.finish()
+        out.seek(0)
+        return out.read()
+
+
+@pytest.mark.parametrize(
+    ("tail_type", "label"), [(follow.Tail, b""), (follow.LabelledTail, b" 1: ")]
+)
+def test_follower_keeps_the_begin_of_a_line_without_end_only(tmp_path, tail_type, label):
+    """A program that prints no end of line costs no memory here; the run keeps the same part of a line."""
+    pieces = [label + b"first\n" + label, *[b"x" * 50_000] * 100, b"\n" + label + b"last"]
+    first, long, last = passed_on(tmp_path / "talk", tail_type, pieces).split(b"\n")
+    assert (first, last) == (b"first", b"last")
+    assert set(long) == {ord("x")}
+    assert hostd.LINE_LIMIT < len(long) < hostd.LINE_LIMIT + 100
 
 
 def test_the_nodes_of_a_cluster_of_2022():
@@ -98,7 +135,7 @@ def test_a_job_at_its_time_limit_is_known_while_it_ends_and_afterwards(line):
     state, said = replies.job_end(line), []
     assert state.out_of_time
     assert state.limit == 60
-    assert follow.time_limit_judged(143, lambda: state, said.append) == follow.TIMED_OUT
+    assert follow.time_limit_judged(143, state, said.append) == follow.TIMED_OUT
     (words,) = said
     assert "1 minute" in words
 
@@ -107,8 +144,8 @@ def test_a_job_at_its_time_limit_is_known_while_it_ends_and_afterwards(line):
 def test_a_job_that_ended_otherwise_keeps_its_own_code(line):
     state, said = replies.job_end(line), []
     assert not state.out_of_time
-    assert follow.time_limit_judged(5, lambda: state, said.append) == 5
-    assert follow.time_limit_judged(follow.TIMED_OUT, lambda: state, said.append) == 1
+    assert follow.time_limit_judged(5, state, said.append) == 5
+    assert follow.time_limit_judged(follow.TIMED_OUT, state, said.append) == 1
     assert said == []
 
 
@@ -230,7 +267,7 @@ def test_lists_of_names_as_slurm_folds_them(text, names):
         "n[1-",
         "n]1[",
         "n[a-b]",
-        f"n[1-{10 * MOST_NAMES}]",
+        f"n[1-{10 * MAX_NAMES}]",
         "[[1]]",
         pytest.param("n" + "[1]" * 5000, id="deep"),
     ],

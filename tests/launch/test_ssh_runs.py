@@ -1,7 +1,8 @@
 """Real runs over real ssh: four hosts that are loopback addresses of one sshd.
 
-agent --> supervisor --> mpiexec --> ssh ==> sshd --> supervisor --> proxy --> rank
-                                        (its end ends the supervisor, that all below it)
+agent --> supervisor --> mpiexec
+agent --> ssh ==> sshd --> host agent --> proxy --> rank
+                  (its end ends the host agent, that all below it)
 """
 
 import json
@@ -16,7 +17,7 @@ import pytest
 import sshd as own
 
 from apples.errors import ApplicationError, LaunchError
-from apples.launch import RankGroup, Reach, Run, job_processes, ssh
+from apples.launch import RankGroup, Reach, Run, job_processes, log_in, ssh
 
 pytestmark = pytest.mark.ssh
 FAKE = (sys.executable, "-S", str(Path(__file__).parent / "programs" / "fake.py"))
@@ -52,7 +53,7 @@ def over_ssh(
         rank_groups,
         job=job.name,
         talk=job.talk.append,
-        remote=ssh.remote_hosts(targets),
+        connections=[log_in(target.reach, job.name) for target in targets],
         startup_seconds=job.patience,
         silence_seconds=job.patience,
         **(deadlines or {}),
@@ -124,6 +125,23 @@ def test_only_listed_variables_leave_this_machine(job, sshd, tmp_path, monkeypat
         told = json.loads(file.read_text())["environment"]
         assert "AWS_SECRET_ACCESS_KEY" not in told
         assert (told["UCX_LOG_LEVEL"], told["WANTED"]) == ("error", "yes")
+
+
+def test_lines_of_a_rank_arrive_in_their_order_and_byte_for_byte(job, sshd):
+    """Longer than a line may be, with escapes, and not UTF-8."""
+    run = over_ssh(job, sshd.config, hosts=("h1",), how="babbles")
+    list(run.events())
+    run.finish()
+    longest, *others = job.talk
+    assert len(longest) == 65537
+    assert others == [
+        "\x1b[31mred",
+        '{"event": "weather"}',
+        '{"event": 3}',
+        "[]",
+        "{",
+        "\ufffd\ufffd",
+    ]
 
 
 PAIR = ("h1", "h2")  # where two hosts show what four would: a login takes its time
@@ -277,7 +295,8 @@ def test_a_killed_agent_leaves_nothing_on_any_host(job, sshd, together_with, tmp
 def test_a_host_that_cannot_be_reached_fails_the_launch_by_name(job, sshd, tmp_path):
     config = tmp_path / "config"
     config.write_text(f"Host 127.0.0.3\n  Port 1\nHost *\n  Include {sshd.config}\n")
-    run = over_ssh(job, config, hosts=PAIR)
+    # A program of MPI waits for its other ranks in MPI_Init.
+    run = over_ssh(job, config, hosts=PAIR, how="never ready")
     with pytest.raises(LaunchError) as raised:
         run.until_ready()
     fields = raised.value.fields

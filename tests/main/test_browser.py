@@ -22,6 +22,7 @@ from apples.simulation import (
     sweep_table,
 )
 from apples.ui import made_by
+from apples.ui import page as shell_page
 
 pytestmark = [
     pytest.mark.browser,
@@ -106,6 +107,21 @@ def test_a_page_fits_into_the_width_with_its_tables_open(browser, page, width):
     browser.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate("document.querySelectorAll('table').length") > 0
+
+
+def test_page_of_a_pipeline_scrolls_its_long_lines(browser, tmp_path):
+    summary = {"application": "one", "state": "finished", "started": 1.8e9, "reason": ""}
+    model = {
+        "kind": "pipeline",
+        "summary": summary,
+        "over": True,
+        "took": "1 s",
+        "lines": ["use " * 60],
+    }
+    path = tmp_path / "page.html"
+    path.write_text(shell_page("application.html.j2", model), encoding="utf-8")
+    browser.open(path, width=320)
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 320
 
 
 SMALLEST = """Math.min(...[...document.querySelectorAll('svg text, svg tspan')]

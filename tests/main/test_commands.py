@@ -10,13 +10,58 @@ from pathlib import Path
 import pytest
 from commands import EXAMPLE, HOSTS, TEMPLATE, command, files, refused
 
+from apples.__main__ import COMMANDS, RENAMED
 from apples.__main__ import main as apples_main
+from apples.applications.commands import COMMANDS as HAT
 from apples.jobs import store
+from apples.weather.commands.nws import COMMANDS as NWS
+
+PROGRAMS = {"apples": COMMANDS, "hat": HAT, "nws": NWS}
 
 
 @pytest.fixture(autouse=True)
 def own_state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize(
+    ("old", "words"),
+    [
+        ("oldverb", ["oldverb", "--help"]),
+        ("oldverb", ["oldverb", "job", "--from", "ada"]),
+        ("hosts old", ["hosts", "old", "a.toml"]),
+        ("run --old", ["run", "--old", "--dry-run"]),
+    ],
+)
+def test_renamed_command_names_its_replacement(old, words, monkeypatch):
+    monkeypatch.setitem(RENAMED, old, "apples newverb JOB")
+    failure = refused("apples", *words)
+    assert (failure["exit_code"], failure["code"]) == (2, "command-renamed")
+    assert failure["fields"] == {"value": old, "suggestion": "apples newverb JOB"}
+    done = command("apples", *words)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.error_codes == ["command-renamed"]
+    assert command("apples", "lab", "--help").code == 0
+
+
+def commands_below(path, found):
+    """Yield the words and the object of a command and of each of its sub-commands."""
+    yield path, found
+    for name, below in getattr(found, "commands", {}).items():
+        yield from commands_below((*path, name), below)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_help_has_an_example_and_names_values_in_words(program):
+    for name, entry in PROGRAMS[program].items():
+        for path, found in commands_below((program, name), entry.load()):
+            done = command(*path, "--help")
+            assert done.code == 0
+            assert hasattr(found, "commands") or "Example: " in done.out, path
+            values = [each.make_metavar(found.context_class(found)) for each in found.params]
+            assert not {"TEXT", "INTEGER", "FLOAT", "PATH"} & {*values}, path
+            missing = [each.name for each in found.params if each.required]
+            assert done.out.count("[required") == len(missing), path
 
 
 @pytest.mark.parametrize("name", ["apples", "hat", "nws"])
@@ -33,8 +78,7 @@ def test_help_says_what_there_is_and_where_to_start(name):
         ("apples", "run"),
         ("apples", "calibrate"),
         ("apples", "demo"),
-        ("apples", "hosts"),
-        ("apples", "schema"),
+        ("apples", "check"),
         ("hat", "new"),
         ("hat", "check"),
         ("nws", "backtest"),
@@ -49,7 +93,7 @@ def test_help_says_what_there_is_and_where_to_start(name):
 def test_every_command_has_help_with_an_example(words):
     done = command(*words, "--help")
     assert done.code == 0
-    assert words == ("apples", "hosts") or "Example: " in done.out
+    assert "Example: " in done.out
 
 
 @pytest.mark.parametrize(
@@ -60,7 +104,7 @@ def test_every_command_has_help_with_an_example(words):
         ("apples", "plan"),
         ("apples", "demo", "--repeat", "0"),
         ("apples", "demo", "--repeat", "x"),
-        ("hat", "schema", "weather"),
+        ("hat", "check", "--schema", "weather"),
         ("nws", "sense", "--rounds", "0"),
     ],
 )
@@ -75,12 +119,12 @@ def test_host_lists_are_checked_with_file_line_and_field(tmp_path):
     files(tmp_path)
     bad = tmp_path / "bad.toml"
     bad.write_text('[[host]]\nname = "ada"\nslot = 2\n')
-    done = command("apples", "hosts", "check", tmp_path / "hosts.toml", bad)
+    done = command("apples", "check", tmp_path / "hosts.toml", bad)
     assert done.code == 2
     assert done.out.startswith(f"{tmp_path}/hosts.toml: ")
     assert done.err.startswith(f"{bad}:3: host[0]: ")
     assert len(done.error_codes) == done.err.count("\n") == 1
-    done = command("apples", "hosts", "check", "--json", bad)
+    done = command("apples", "check", "--json", bad)
     assert done.document["schema"] == "hat.check/1"
     (problem,) = done.document["files"][0]["problems"]
     assert (problem["line"], problem["field"], problem["suggestion"]) == (3, "host[0]", "slots")
@@ -108,7 +152,7 @@ def test_hat_new_makes_an_agent_whose_files_are_right(tmp_path):
 
 @pytest.mark.parametrize("kind", ["template", "user", "hosts", "protocol"])
 def test_schemas_are_json_schemas(kind):
-    document = command("apples", "schema", kind).document
+    document = command("apples", "check", "--schema", kind).document
     assert "$schema" in document or "properties" in document or "$defs" in document
 
 
@@ -204,6 +248,27 @@ def test_nobody_who_reads_is_no_error_and_a_full_stdout_is_named():
     assert done.stderr.endswith(b" [disk-full]\n")
 
 
+def test_file_is_written_and_error_reported_when_stdout_is_a_closed_pipe(tmp_path):
+    table, page = tmp_path / "jobs.csv", tmp_path / "page.html"
+    (tmp_path / "policy.py").write_text("def broken(state):\n    raise ValueError(1)\n")
+    order = [sys.executable, "-c", "from apples.__main__ import main; main()"]
+    model, size = "lublin:jobs=20,processors=16", ("--processors", "16")
+
+    def exit_code(*words: object) -> int:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as closed:
+            words = [*order, *map(str, words)]
+            return subprocess.run(words, stdout=closed, check=False).returncode
+
+    assert exit_code("simulate", model, "--policy", "easy", *size, "--csv", table) == 0
+    assert len(table.read_text("utf-8").splitlines()) == 21
+    assert exit_code("report", model, "--policy", "easy", *size, "--out", page) == 0
+    assert page.stat().st_size
+    broken = f"{tmp_path / 'policy.py'}:broken"
+    assert exit_code("simulate", model, "--policy", broken, *size) == 2
+
+
 @pytest.mark.parametrize("program", ["apples", "hat", "nws"])
 def test_every_program_says_its_version(program):
     version = metadata.version("apples")
@@ -243,7 +308,7 @@ def test_the_commands_stand_in_sections_of_the_help():
 def offered(words, folder, monkeypatch, capsys):
     """Return what bash is told that the last of these words may become."""
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("_APPLES_COMPLETE", "complete_bash")
+    monkeypatch.setenv("_APPLES_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", words)
     monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
     monkeypatch.setattr(sys, "argv", ["apples"])
@@ -251,7 +316,7 @@ def offered(words, folder, monkeypatch, capsys):
         apples_main()
     said = capsys.readouterr()
     assert (ended.value.code, said.err) == (0, "")
-    return said.out.split()
+    return [line.partition(",")[2] for line in said.out.splitlines() if line]
 
 
 def test_a_shell_is_offered_commands_options_parameters_jobs_and_their_hosts(
@@ -263,14 +328,14 @@ def test_a_shell_is_offered_commands_options_parameters_jobs_and_their_hosts(
     def ask(words):
         return offered(words, tmp_path, monkeypatch, capsys)
 
-    assert ask("apples mi") == ["migrate"]
+    assert ask("apples resi") == ["resize"]
     assert ask("apples plan --ex") == ["--explain"]
     assert ask("apples run --set ") == ["grid="]
     assert ask("apples wait " + job.id[:3]) == [job.id]
     run = store.create({}, "heat", store.RUN)
-    assert ask(f"apples report {run.id}") == ask(f"apples compare {run.id}") == [run.id]
+    assert ask(f"apples report {run.id}") == [run.id]
     assert ask(f"apples cancel {run.id}") == []
-    assert ask(f"apples resize {job.id} --hosts ada=2,") == ["ada=2,bob", "ada=2,far"]
-    assert ask(f"apples migrate {job.id} --from f") == ["far"]
+    assert ask(f"apples resize {job.id} --on ada=2,") == ["ada=2,bob", "ada=2,far"]
+    assert ask(f"apples resize {job.id} --from f") == ["far"]
     (tmp_path / "template.toml").write_text("[")
     assert ask("apples run --set ") == []

@@ -49,9 +49,9 @@ raise urllib.error.HTTPError("http://x", 404, "no", {}, io.BytesIO())
 """,
     "exit": "raise SystemExit(0)",
     "exit with an object": "raise SystemExit({})",
-    "typer exit": "import typer; raise typer.Exit(0)",
-    "typer abort": "import typer; raise typer.Abort",
-    "typer parameter": "import typer; raise typer.BadParameter('x')",
+    "click exit": "import click; raise click.exceptions.Exit(0)",
+    "click abort": "import click; raise click.Abort",
+    "click parameter": "import click; raise click.BadParameter('x')",
     "broken pipe": "raise BrokenPipeError",
     "cancelled": "import asyncio; raise asyncio.CancelledError",
     "base": "raise BaseException('x')",
@@ -159,8 +159,8 @@ def test_number_out_of_range_is_a_field(value):
 @pytest.mark.parametrize(
     ("words", "code", "fields"),
     [
-        (("resize", "job"), "option-missing", {"option": "--hosts"}),
-        (("report",), "argument-missing", {"argument": "source"}),
+        (("resize", "job"), "option-missing", {"options": ["--on", "--from", "--balance"]}),
+        (("report",), "argument-missing", {"argument": "names"}),
     ],
 )
 def test_missing_option_and_missing_argument_differ(words, code, fields):
@@ -203,10 +203,10 @@ def redirected(folder, words):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&- >&-", ">/dev/full 2>&1"])
-@pytest.mark.parametrize("words", ["why x", "why x --json", "nonsense", "simulate x --seed q"])
+@pytest.mark.parametrize("words", ["queue x", "queue x --json", "nonsense", "simulate x --seed q"])
 def test_exit_code_is_kept_if_the_error_cannot_be_printed(tmp_path, words, redirection):
     done = redirected(tmp_path, f"{words} {redirection}")
-    assert done.returncode == (4 if words.startswith("why") else 2), done.stderr
+    assert done.returncode == (4 if words.startswith("queue") else 2), done.stderr
     assert done.stderr == b""
 
 
@@ -274,7 +274,9 @@ def test_topology_daemon_of_nonsense_is_a_launch_error(tmp_path, answer):
     assert done.error_codes in (["topology-daemon-invalid"], ["launch-failed"])
 
 
-@pytest.mark.parametrize("verb", [["queue"], ["why", "x"], ["drain", "ada"], ["history"]], ids=str)
+@pytest.mark.parametrize(
+    "verb", [["queue"], ["queue", "x"], ["drain", "ada"], ["queue", "--all"]], ids=str
+)
 @pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize(
     "body", [b"[]", b"null", b"x", b'{"a": NaN}', b"[" * 100_000, b'{"exit_code": 0, "fields": [1], "code": []}']
@@ -309,7 +311,7 @@ def test_check_of_files_prints_one_json_line(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("words", "closed"), [("schema run", ">&-"), ("why x", "2>&-")])
+@pytest.mark.parametrize(("words", "closed"), [("check --schema run", ">&-"), ("queue x", "2>&-")])
 def test_closed_stream_is_not_replaced_by_the_other(tmp_path, words, closed):
     done = redirected(tmp_path, f"{words} {closed}")
     assert (done.stdout, done.stderr) == (b"", b"")

@@ -66,7 +66,7 @@ def test_a_table_of_jobs(full):
 @pytest.mark.more
 def test_the_results_of_a_sweep(full):
     given = ("--policy", "easy", "--processors", "64", "--workers", "1")
-    assert refused(command("apples", "sweep", LOG, *given, "--out", full / "r.jsonl"), full)
+    assert refused(command("apples", "simulate", LOG, *given, "--grid", full / "r.jsonl"), full)
 
 
 def test_a_new_application(full):

@@ -150,15 +150,16 @@ def test_doctor_prints_the_checks_of_every_host_as_a_table(hosts):
     first, _, header, well, dead, *rest = out.splitlines()
     assert first.startswith("1 of 2 ")
     assert first.endswith("dead1")
-    checks = "host ssh python mpi apples program directory disk name back clock"
+    checks = "host ssh python mpi apples program directory disk shm name back clock meeting"
     assert header.split() == checks.split()
     assert well.startswith("h1 ")
-    assert dead.split() == ["dead1", "fail", *["-"] * 9]
+    assert dead.split() == ["dead1", "fail", *["-"] * 11]
     assert any(line.startswith("fail  dead1 ") and "127.0.0.9" in line for line in rest)
     code, out, _ = apples("doctor", "--hosts", hosts(1, dead=1), "--json")
     document = json.loads(out)
     assert document["schema"] == "apples.doctor/1"
     assert [(h["host"], h["fit"]) for h in document["hosts"]] == [("h1", True), ("dead1", False)]
+    assert document["hosts"][0]["checks"][-1]["name"] == "meeting"
 
 
 @pytest.mark.ssh
@@ -175,7 +176,7 @@ def test_a_dry_run_shows_machine_file_and_command_lines_and_connects_to_nobody(h
     assert launched["files"]["machines"].split() == ["127.0.0.8:1", "127.0.0.9:1"]
     assert launched["argv"][launched["argv"].index("-f") + 1] == "machines"
     launch = json.loads(launched["files"]["launch.json"])
-    assert launch["remote"]["127.0.0.9"]["ssh"][0] == "ssh"
+    assert [there["ssh"][0] for there in launch["remote"]] == ["ssh", "ssh"]
     code, out, _ = apples("run", "--hosts", path, *SMALL, *words)
     assert out.startswith("# machines\n127.0.0.8:1\n127.0.0.9:1\n")
 

@@ -1,6 +1,6 @@
 """A command loads what it uses: what is slow to load is not loaded where it has no use.
 
-The times themselves are measured by `benchmarks/start_up.py`.
+The times themselves are measured by `python -m benchmarks start_up`.
 """
 
 import json
@@ -101,14 +101,12 @@ def loaded_by(program, *words):
     [
         (("apples", "--help"), {*HEAVY, "pydantic"}),
         (("apples", "jobs"), {*HEAVY, "pydantic", "apples.agent.pages.charts"}),
-        (("apples", "runs"), {*HEAVY, "pydantic"}),
         (("apples", "serve", "--help"), {*HEAVY, "pydantic", "apples.ui.web.site"}),
         (("apples", "simulate", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
-        (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws"}),
-        (("apples", "sweep", "--help"), {*HEAVY, *SIMULATOR, "pydantic"}),
+        (("apples", "simulate", LOG, *EASY), {*SLOW, "pydantic", "pandas", "nws.client"}),
         (("hat", "check", SAMPLE / "template.toml"), {*HEAVY, "apples.resources"}),
         (("hat", "check", SAMPLE / "user.toml"), {*HEAVY, "apples.resources"}),
-        (("apples", "hosts", "check", SAMPLE / "hosts.toml"), HEAVY),
+        (("apples", "check", SAMPLE / "hosts.toml"), HEAVY),
         (("apples", *RUN), {*UNUSED, "numpy.ma", "scipy", "numba", "pulp"}),
         (("apples", *PLAN), {*SLOW, *NOT_PLANNED_WITH, "numpy.ma"}),
     ],

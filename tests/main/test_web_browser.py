@@ -4,6 +4,7 @@ import importlib.util
 import json
 import shutil
 import threading
+import tomllib
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -18,6 +19,7 @@ from waiting import until
 from weather.pages.test_host_page import remembered
 
 from apples.__main__ import PAGES
+from apples.applications import new_document
 from apples.jobs import store
 from apples.resources import read_host_list
 from apples.ui import Sessions, Site, Streams, create_app
@@ -56,6 +58,8 @@ def paths(own_state, file, live):  # noqa: ARG001
     job.log.write_text("a line\n" * 3)
     remembered(read_host_list(own_state / "hosts.toml"))
     (own_state / "wrong.toml").write_text("name = 'heat'\nprogramm = ['x']\n")
+    (own_state / "heat.toml").write_text(new_document("template.toml", "heat"))
+    (own_state / "pipeline.toml").write_text(new_document("pipeline.toml", "heat"))
     with job.supervising():
         job.write({**job.record(), "state": "running", "hosts": ["ada", LONG], "rows": [7, 9]})
         yield [
@@ -68,8 +72,11 @@ def paths(own_state, file, live):  # noqa: ARG001
             "/files",
             "/file?name=wrong.toml",
             "/file?name=hosts.toml",
+            "/file?name=heat.toml",
+            "/file?name=pipeline.toml",
             "/file/delete?name=hosts.toml",
             "/plan",
+            "/plan?template=heat.toml&weather=static&set2=grid%3D50",
             "/cluster/lab",
             "/cluster/lab/jobs/2",
             "/cluster/lab/what-if",
@@ -162,9 +169,10 @@ def test_a_list_is_searched_and_a_button_pressed(site, browser):
     browser.evaluate("document.querySelector('[name=hosts]').value = 'ada,ada'")
     browser.click("form[action$=resize] button")
     browser.arrive()
+    until(lambda: browser.evaluate("!!document.querySelector('[role=alert]')"))
     said = browser.evaluate("document.querySelector('[role=alert]').textContent")
     assert "[host-repeated] (exit code 2)" in said
-    assert "--hosts ada" in said
+    assert "--on ada" in said
 
 
 @pytest.fixture
@@ -327,3 +335,122 @@ def test_a_page_of_another_site_can_neither_read_nor_press(site, browser, tmp_pa
     browser.arrive()
     assert "Not admitted" in browser.evaluate("document.body.textContent")
     assert job.record()["state"] == "running"
+
+
+SITES = {"lab": (4, "4e-9", "8 GiB"), "attic": (2, "6e-9", "2 GiB")}
+SIX_HOSTS = [
+    {
+        "name": name, "address": f"10.0.{number // 3}.{number % 3 + 1}", "site": site,
+        "slots": SITES[site][0], "seconds_per_point": float(SITES[site][1]), "free_memory": SITES[site][2],
+    }
+    for number, (name, site) in enumerate(
+        [("ada", "lab"), ("bob", "lab"), ("eve", "lab"), ("joe", "attic"), ("kim", "attic"), ("lea", "attic")]
+    )
+]  # fmt: skip
+THREE_LINKS = [
+    {"between": ["lab", "lab"], "latency": 1e-4, "bandwidth": 1e8},
+    {"between": ["lab", "attic"], "latency": 0.01, "bandwidth": 1e7},
+    {"between": ["attic", "attic"], "latency": 2e-4, "bandwidth": 1e8},
+]
+
+
+class Form:
+    """The form of a file in a browser: each box filled and each button clicked is an action."""
+
+    def __init__(self, browser):
+        self._browser = browser
+        self.actions = 0
+
+    def fill(self, name, value):
+        box = f"document.querySelector('[name={json.dumps(name)}]')"
+        self._browser.evaluate(f"{box}.value = {json.dumps(str(value))}")
+        self.actions += 1
+
+    def click(self, name, value):
+        press(self._browser, f"button[name={json.dumps(name)}][value={json.dumps(value)}]")
+        self.actions += 1
+
+    def save(self):
+        self._browser.click("button[value=save]")
+        self._browser.arrive()
+        self.actions += 1
+
+
+def press(browser, selector=None):
+    """Click a button of the form, or press Enter on the focused button, and wait for the changed form."""
+    browser.evaluate("document.getElementById('file').dataset.before = 1")
+    if selector:
+        browser.click(selector)
+    else:
+        entered_key(browser)
+    until(lambda: browser.evaluate("document.querySelector('#file:not([data-before])') !== null"))
+
+
+def typed_lines(tables):
+    return sum(1 + len(table) for table in tables)
+
+
+def test_six_hosts_on_two_sites_take_no_more_actions_than_lines(site, own_state, entered):
+    (own_state / "hosts.toml").write_text('[[host]]\nname = "new"\n')
+    entered.go(site.url + "/file?name=hosts.toml", width=1280)
+    form = Form(entered)
+    for first in (0, 3):
+        if first:
+            form.click("add", "host")
+        for key, value in SIX_HOSTS[first].items():
+            form.fill(f"f:host[{first}].{key}", value)
+        for number in (first + 1, first + 2):
+            form.click("copy", f"host[{first}]")
+            for key in ("name", "address"):
+                form.fill(f"f:host[{number}].{key}", SIX_HOSTS[number][key])
+    assert entered.evaluate("document.activeElement.name") == "f:host[5].name"
+    for number, link in enumerate(THREE_LINKS):
+        form.click("add", "link")
+        for key in ("latency", "bandwidth"):
+            form.fill(f"f:link[{number}].{key}", link[key])
+    form.save()
+    document = tomllib.loads((own_state / "hosts.toml").read_text())
+    assert document == {"host": SIX_HOSTS, "link": THREE_LINKS}
+    assert form.actions <= typed_lines(SIX_HOSTS) + typed_lines(THREE_LINKS)
+    height = "document.querySelectorAll('.entry')[5].getBoundingClientRect().bottom + scrollY"
+    assert entered.evaluate(height) < 1600  # two screens
+    entered.go(site.url + "/file?name=hosts.toml", width=320)
+    assert entered.evaluate("document.documentElement.scrollWidth") <= 320
+
+
+def test_form_that_changes_in_place_keeps_open_what_was_open(site, own_state, entered):
+    (own_state / "hosts.toml").write_text('[[host]]\nname = "ada"\n[[host]]\nname = "bob"\n')
+    entered.go(site.url + "/file?name=hosts.toml")
+    opened = "[...document.querySelectorAll('.entry details')].map(one => one.open)"
+    entered.evaluate("document.querySelectorAll('.entry details')[1].open = true")
+    entered.evaluate("document.querySelector('[name=\"f:host[0].slots\"]').value = '0'")
+    press(entered, "button[value=check]")
+    assert entered.evaluate(opened) == [False, True]
+    assert entered.evaluate("document.activeElement.value") == "check"
+    assert entered.evaluate("document.querySelectorAll('[aria-invalid]').length") == 1
+
+
+def test_enter_in_the_number_of_new_hosts_adds_them(site, own_state, entered):
+    (own_state / "hosts.toml").write_text('[[host]]\nname = "ada"\n')
+    entered.go(site.url + "/file?name=hosts.toml")
+    entered.evaluate("document.querySelector('[name=\"count:host\"]').value = '5'")
+    entered.evaluate("document.querySelector('[name=\"count:host\"]').focus()")
+    press(entered)
+    assert (
+        entered.evaluate('document.querySelectorAll(\'[name^="f:host"][name$=".name"]\').length')
+        == 6
+    )
+
+
+def test_host_is_duplicated_and_removed_with_the_keyboard_alone(site, own_state, entered):
+    (own_state / "hosts.toml").write_text('[[host]]\nname = "ada"\nslots = 2\n')
+    entered.go(site.url + "/file?name=hosts.toml")
+    reached(entered, "button[name=copy]", "Duplicate")
+    press(entered)
+    assert entered.evaluate("document.activeElement.name") == "f:host[1].name"
+    entered.ask("Input.insertText", text="bob")
+    reached(entered, "button[name=copy][value='host[1]']", "Duplicate")
+    entered.press("Tab")
+    press(entered)
+    assert entered.evaluate("document.activeElement.textContent") == "Add hosts"
+    assert entered.evaluate("document.querySelectorAll('.entry').length") == 1

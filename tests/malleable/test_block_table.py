@@ -104,6 +104,26 @@ def test_damaged_bytes_are_refused_and_never_believed(data):
         unpacked(whole, "cells 3")
 
 
+@pytest.mark.parametrize(
+    ("sent", "damaged"),
+    [(b"<f8", b",f8"), (b"<f8", b"<,8"), (b"<f8", b"|O8"), (b"5, 2", b"[],2")],
+)
+def test_a_type_or_shape_that_numpy_cannot_take_is_damage(sent, damaged):
+    whole = packed({"x": np.zeros((5, 2))}).tobytes()
+    assert sent in whole
+    with pytest.raises(ApplicationError) as refused:
+        unpacked(np.frombuffer(whole.replace(sent, damaged), np.uint8), "cells 3")
+    assert refused.value.code == "block-damaged"
+
+
+def test_a_length_beyond_64_bits_is_damage():
+    whole = packed({"x": np.zeros((0, 10**18), np.uint8)}).tobytes()
+    damaged = whole.replace(b"1" + 18 * b"0", 19 * b"9")
+    with pytest.raises(ApplicationError) as refused:
+        unpacked(np.frombuffer(damaged, np.uint8), "cells 3")
+    assert refused.value.code == "block-damaged"
+
+
 def test_a_damaged_block_is_named():
     with pytest.raises(ApplicationError) as damaged:
         unpacked(packed({"x": np.arange(5.0)})[:-16], "cells 3")

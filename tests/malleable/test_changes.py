@@ -32,36 +32,34 @@ KILLED = ("rank", "launcher", "supervisor")
 NEWCOMERS = [
     *(
         (stage, victim, "KILL")
-        for stage in ("start", "meet", "wait", "ahead", "change")
+        for stage in ("start", "merge", "wait", "prefetch", "change")
         for victim in KILLED
     ),
     *(
         ("wait", "connection", "KILL"),
-        ("ahead", "connection", "KILL"),
-        ("ahead", "rank", "STOP"),
+        ("prefetch", "connection", "KILL"),
+        ("prefetch", "rank", "STOP"),
         ("change", "connection", "KILL"),
         ("change", "rank", "STOP"),
     ),
     *(("wait", "supervisor", "STOP"), ("change", "proxy", "KILL")),
-    ("wait", "interpreter", "KILL"),
 ]
 """Stage, victim and how it is struck, on a host that is to join."""
 MEMBERS = [
     *(
         ("start", "rank", "KILL"),
-        ("meet", "rank", "KILL"),
+        ("merge", "rank", "KILL"),
         ("wait", "supervisor", "KILL"),
         ("change", "rank", "KILL"),
-        ("ahead", "rank", "KILL"),
+        ("prefetch", "rank", "KILL"),
     ),
     *(("change", "supervisor", "KILL"), ("save", "supervisor", "KILL")),
     *(("clear", "supervisor", "KILL"), ("launch", "rank", "KILL"), ("launch", "rank", "STOP")),
-    *(("leave", "launcher", "KILL"), ("idle", "interpreter", "KILL")),
-    ("change", "interpreter", "KILL"),
+    ("leave", "launcher", "KILL"),
 ]
 """Stage, victim and how it is struck, on a host that is a member."""
-NO_CHANGE = ["finish", "stop", "over"]
-"""Stages in which no change is under way, or only one of the restart engine."""
+NO_CHANGE = ["idle", "finish", "over"]
+"""Stages in which no change is under way."""
 
 
 def shares(*hosts):
@@ -128,9 +126,9 @@ def test_a_sample_of_losses_that_comes_to_every_stage(tmp_path):
     grown = ["ada", "bob", "eve"]
     strikes = [
         Strike("start", "bob", "rank"),
-        Strike("meet", "bob", "rank", first=True),
+        Strike("merge", "bob", "rank", first=True),
         Strike("wait", "bob", "launcher", first=True),
-        Strike("ahead", "bob", "rank", first=True),
+        Strike("prefetch", "bob", "rank", first=True),
         Strike("change", "bob", "supervisor", first=True),
         *(Strike("change", "bob", "rank"), Strike("launch", "eve", "rank")),
         Strike("leave", "bob", "rank"),
@@ -143,13 +141,13 @@ def test_a_sample_of_losses_that_comes_to_every_stage(tmp_path):
 
     maps = [grown] * 6 + [["ada", "bob"]]
     notices = rehearsed(
-        tmp_path, strikes, ["ada", "eve"], maps, words=["ahead"], before_tick=count
+        tmp_path, strikes, ["ada", "eve"], maps, words=["prefetch"], before_tick=count
     )
     assert [type(one) for one in notices[: len(refused)]] == refused
     assert all(one.reason.startswith("bob: ") for one in notices[: len(refused)]), notices
     rolled = [one for one in notices if isinstance(one, RolledBack)]
     assert [(one.lost, one.iteration) for one in rolled] == [(("eve",), 0), (("bob",), 0)]
-    assert set(come_to) >= set(get_args(Stage)) - {"stop", "over"}
+    assert set(come_to) >= set(get_args(Stage)) - {"over"}
 
 
 @pytest.mark.more
@@ -158,7 +156,7 @@ def test_the_loss_of_a_newcomer_refuses_the_command_and_costs_the_job_nothing(
     stage, victim, how, tmp_path
 ):
     strikes = [Strike(stage, "bob", victim, how, first=how == "KILL")]
-    words = ["ahead"] if stage == "ahead" else []
+    words = ["prefetch"] if stage == "prefetch" else []
     refused, done, _ = rehearsed(
         tmp_path, strikes, ["ada", "eve"], [["ada", "bob", "eve"]], words=words
     )
@@ -169,7 +167,7 @@ def test_the_loss_of_a_newcomer_refuses_the_command_and_costs_the_job_nothing(
 
 @pytest.mark.more
 @pytest.mark.parametrize("lost", ["bob", "eve"])
-@pytest.mark.parametrize("stage", ["start", "meet", "wait", "change"])
+@pytest.mark.parametrize("stage", ["start", "merge", "wait", "change"])
 def test_the_loss_of_one_of_several_newcomers_refuses_the_command_and_costs_nothing(
     stage, lost, tmp_path
 ):
@@ -185,7 +183,10 @@ def test_the_loss_of_one_of_several_newcomers_refuses_the_command_and_costs_noth
 @pytest.mark.more
 @pytest.mark.parametrize(("stage", "victim", "how"), MEMBERS)
 def test_the_loss_of_a_member_rolls_the_job_back_and_says_so(stage, victim, how, tmp_path):
-    strikes, words = [Strike(stage, "bob", victim, how)], ["ahead"] if stage == "ahead" else []
+    strikes, words = (
+        [Strike(stage, "bob", victim, how)],
+        ["prefetch"] if stage == "prefetch" else [],
+    )
     if stage in ("save", "clear", "launch"):  # these come where a change was taken back
         strikes.insert(0, Strike("change", "eve", "rank"))
     notices = rehearsed(tmp_path, strikes, ["ada", "bob"], [["ada", "bob", "eve"]], words=words)
@@ -207,7 +208,7 @@ def test_a_job_whose_constant_arrays_come_too_late_moves_them_in_the_change(tmp_
     def no_time(engine):
         engine.on_given = lambda _: None  # no newcomer is told to fetch anything
         change = engine.change
-        if engine.stage == "ahead":
+        if engine.stage == "prefetch":
             change.seconds = -1.0
         elif change.secret:
             change.seconds = 60.0
@@ -215,19 +216,19 @@ def test_a_job_whose_constant_arrays_come_too_late_moves_them_in_the_change(tmp_
 
     grown = ["ada", "bob", "eve"]
     done, *_ = rehearsed(
-        tmp_path, [], ["ada", "eve"], [grown], words=["ahead"], before_tick=no_time
+        tmp_path, [], ["ada", "eve"], [grown], words=["prefetch"], before_tick=no_time
     )
     assert isinstance(done, ResizeDone), done
-    assert done.phases["ahead"] > 0
+    assert done.phases["prefetch"] > 0
     assert {host for host, _ in got} <= {"ada", "eve"}
 
 
 @pytest.mark.more
 def test_a_job_may_finish_while_constant_arrays_travel(tmp_path):
-    strikes, stop = [Strike("ahead", "bob", "rank", "STOP")], tmp_path / "stop"
+    strikes, stop = [Strike("prefetch", "bob", "rank", "STOP")], tmp_path / "stop"
 
     def finish(engine):
-        if strikes[0].struck and engine.stage == "ahead":
+        if strikes[0].struck and engine.stage == "prefetch":
             stop.touch()
 
     managers = []
@@ -236,7 +237,7 @@ def test_a_job_may_finish_while_constant_arrays_travel(tmp_path):
         managers.append(manager)
         strike_in_loop(manager, strikes, before_tick=finish)
 
-    argv = (sys.executable, str(COUNTING), "60", "0.01", str(stop), "ahead")
+    argv = (sys.executable, str(COUNTING), "60", "0.01", str(stop), "prefetch")
     run = rehearse(argv, SLOTS, shares("ada", "eve"), [shares("ada", "bob", "eve")], watch=watch)
     refused, ended = run.notices
     assert isinstance(refused, ResizeRefused), refused
@@ -269,6 +270,39 @@ def test_a_change_that_takes_too_long_is_refused_and_the_job_is_as_it_was(then, 
     assert [one.host for one in late[0]] == ["ada", "bob"]
 
 
+def test_command_is_refused_if_no_safe_point_comes(tmp_path):
+    late = []
+
+    def an_hour_passes(engine):
+        if engine.stage == "wait" and not late:
+            engine.change.phase_started -= 3600.0
+            late.append(engine.members)
+
+    grown = ["ada", "bob", "eve"]
+    refused, done, *_ = rehearsed(
+        tmp_path, [], ["ada", "eve"], [grown] * 2, before_tick=an_hour_passes
+    )
+    assert isinstance(refused, ResizeRefused), refused
+    assert refused.code == "safe-point-late"
+    assert isinstance(done, ResizeDone), done
+
+
+def test_job_ends_if_its_ranks_cannot_be_ended(tmp_path):
+    """For example, because they wait for a file system that does not answer."""
+    strikes = [Strike("change", "bob", "supervisor")]
+
+    def an_hour_passes(engine):
+        if engine.stage == "clear":
+            engine.change.phase_started -= 3600.0
+
+    argv = (sys.executable, str(COUNTING), "60", "0.01", str(tmp_path / "stop"))
+    run = rehearse(
+        argv, SLOTS, shares("ada", "bob"), [shares("eve", "bob")],
+        watch=lambda manager: strike_in_loop(manager, strikes, before_tick=an_hour_passes),
+    )  # fmt: skip
+    assert (run.ended.state, run.ended.code) == ("failed", "processes-left"), run.notices
+
+
 @pytest.mark.more
 def test_commits_after_a_change_was_taken_back_have_numbers_of_their_own(tmp_path):
     folder, numbers = tmp_path / "commits", []
@@ -292,7 +326,7 @@ def test_commits_after_a_change_was_taken_back_have_numbers_of_their_own(tmp_pat
     notices = rehearsed(tmp_path, strikes, ["ada", "eve"], maps(), **more)
     assert [type(one) for one in notices].count(ResizeRefused) == 1
     assert numbers[1] > numbers[0]
-    assert len(list(folder.glob("constant-*.data"))) == 2  # who started again knows them
+    assert len(list(folder.glob("constant-*.json"))) == 2  # who started again knows them
 
 
 def test_every_stage_of_a_change_is_struck():

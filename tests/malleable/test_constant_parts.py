@@ -28,17 +28,17 @@ NOTHING = RowRange(0, 0)
 WAIT = 30.0
 
 
-def number(first, part):
-    part[...] = np.arange(first - 1, first - 1 + len(part))[:, None]
+def number(rows, block):
+    block[...] = np.array(rows)[:, None]
 
 
-def number_tile(first, column, part):
-    part[...] = 100.0 * np.arange(first, first + len(part))[:, None]
-    part += np.arange(column, column + part.shape[1])
+def number_tile(index, block):
+    rows, columns = map(np.array, index)
+    block[...] = 100.0 * rows[:, None] + columns
 
 
-def entries(first, rows):
-    counts = np.arange(first, first + rows) % 4
+def entries(rows):
+    counts = np.array(rows) % 4
     indices = np.concatenate([np.arange(n) for n in counts])
     return np.concatenate(([0], np.cumsum(counts))), indices, indices + 1.0
 

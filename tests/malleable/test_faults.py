@@ -32,7 +32,7 @@ def test_thirty_random_kills_and_stops_end_right():
 def test_a_series_of_trials_tells_what_all_runs_of_it_met(tmp_path):
     """Several runs keep their trials in one file."""
     log = tmp_path / "trials.jsonl"
-    one = {"kind": "rank", "how": "KILL", "phase": "meet", "result": "went on", "seconds": 1.0}
+    one = {"kind": "rank", "how": "KILL", "phase": "merge", "result": "went on", "seconds": 1.0}
     late = {
         "kind": "manager",
         "how": "STOP",
@@ -46,7 +46,7 @@ def test_a_series_of_trials_tells_what_all_runs_of_it_met(tmp_path):
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     rows = {line.split("  ")[0]: line.split() for line in done.stdout.splitlines()}
     assert done.returncode == 1
-    assert dict(zip(rows["hit"][1:], rows["all"][1:], strict=True))["meet"] == "2"
+    assert dict(zip(rows["hit"][1:], rows["all"][1:], strict=True))["merge"] == "2"
     assert rows["rank KILL"].count("2") == 1
     (summary,) = [line for line in done.stdout.splitlines() if re.match(r"\d+ trials", line)]
     assert re.findall(r"[\d.]+", summary)[:6] == ["3", "3", "1", "7.0", "1", "1"]

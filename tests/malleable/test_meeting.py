@@ -5,13 +5,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apples.malleable import ChangePlan, HostRows, encounters, rank_ids
+from apples.malleable import ChangePlan, HostRows, pairs, rank_ids
 
 
 @given(st.integers(1, 200))
 def test_whoever_comes_is_received_and_all_are_one_in_the_order_of_their_places(groups):
     merged = {place: [place] for place in range(groups)}
-    left = {place: list(encounters(place, groups)) for place in range(groups)}
+    left = {place: list(pairs(place, groups)) for place in range(groups)}
     while any(left.values()):
         going = {first: left[first][0] for first in merged if left[first]}
         met = [
@@ -29,7 +29,7 @@ def test_whoever_comes_is_received_and_all_are_one_in_the_order_of_their_places(
 
 @given(st.integers(1, 200))
 def test_the_first_takes_part_in_as_many_rounds_as_the_logarithm_of_the_groups(groups):
-    assert len(list(encounters(0, groups))) == math.ceil(math.log2(groups))
+    assert len(list(pairs(0, groups))) == math.ceil(math.log2(groups))
 
 
 @given(st.lists(st.integers(1, 3), min_size=2, max_size=8), st.data())

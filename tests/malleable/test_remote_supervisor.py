@@ -6,7 +6,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from worlds import pool
 
 from apples import Host, Link, LocalActuator, MalleableActuator
 from apples.agent import launch_plan
+from apples.io import encode
 from apples.launch import (
     AllocatedNode,
     HostSpec,
@@ -26,7 +26,7 @@ from apples.launch import (
     Reach,
     SshActuator,
     allocation_spec,
-    descendants,
+    hostd,
     read,
     remote_spec,
 )
@@ -40,7 +40,7 @@ from apples.malleable import (
     ProcessGroup,
     ProcessGroups,
     RankChannel,
-    remote_supervisor,
+    far_host,
     supervisor,
 )
 from apples.resources import Allocation, Schedule
@@ -58,7 +58,7 @@ def end_of_group(reach, tmp_path):
     lost = []
     with selectors.DefaultSelector() as selector:
         group = ProcessGroup(
-            job, [place], 1, selector, tmp_path, lambda *_: None, lambda _, w: lost.append(w)
+            job, place, 1, selector, tmp_path, lambda *_: None, lambda _, w: lost.append(w)
         )
         group.start()
         until = time.monotonic() + 120
@@ -76,15 +76,15 @@ def end_of_group(reach, tmp_path):
         ('exec "$@"', f"{MPIEXEC_ENDED} (1)"),
         ("yes", GREETING_TOO_LONG),
         (
-            "echo apples.node-supervisor/1; echo rubbish; exec sleep 60",
+            "echo apples.host/1; echo rubbish; exec sleep 60",
             REPORT_INVALID,
         ),
         (
-            "echo apples.node-supervisor/1; echo '[]'; exec sleep 60",
+            "echo apples.host/1; echo '[]'; exec sleep 60",
             REPORT_INVALID,
         ),
         (
-            "echo apples.node-supervisor/1; yes | tr -d '\\n' | head -c 9000000; exec sleep 60",
+            "echo apples.host/1; yes | tr -d '\\n' | head -c 9000000; exec sleep 60",
             REPORT_INVALID,
         ),
     ],
@@ -97,7 +97,7 @@ def test_a_group_whose_last_rank_parks_while_it_is_being_ended_is_not_one_that_m
     place = HostSpec("ada", 2, ("x",), sys.executable, "x", "/bin/false")
     job = JobFile("ended", str(tmp_path), (place,), (HostShare("ada"),), {})
     with selectors.DefaultSelector() as selector:
-        group = ProcessGroup(job, [place], 1, selector, tmp_path, lambda *_: None, lambda *_: None)
+        group = ProcessGroup(job, place, 1, selector, tmp_path, lambda *_: None, lambda *_: None)
         group.start()
         group.parked({})
         group.end()
@@ -114,7 +114,7 @@ def test_a_supervisor_ends_with_its_input_though_others_were_forked_while_it_was
 
         def new():
             return ProcessGroup(
-                job, [place], 1, selector, tmp_path, lambda *_: None, lambda *_: None
+                job, place, 1, selector, tmp_path, lambda *_: None, lambda *_: None
             )
 
         first, second = new(), new()
@@ -125,56 +125,67 @@ def test_a_supervisor_ends_with_its_input_though_others_were_forked_while_it_was
         second.kill()
 
 
-@pytest.fixture
-def short():
-    """A folder whose path is short enough for any socket in it."""
-    with tempfile.TemporaryDirectory(prefix="apples-") as name:
-        yield Path(name)
-
-
-def test_ranks_start_by_themselves_where_nobody_can_listen_for_their_requests_and_it_is_said(
-    short,
-):
-    serve = f"import sys; from {supervisor.__name__} import *; it = NodeSupervisor(sys.argv[1]); "
-    serve += f"it.path = '{short}/s'.ljust(105, 's'); it.run()"
-    order = {
-        "order": "start",
-        "group": 1,
-        "ranks": 2,
-        "argv": ["/bin/true"],
-        "files": {},
-        "commits": "",
-    }
-    order |= {"environment": {}, "interpreter": ["/bin/false"]}
-    with subprocess.Popen(
-        [sys.executable, "-c", serve, str(short)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        process.stdin.write(json.dumps(order).encode() + b"\n")
-        process.stdin.flush()
-        reports = map(json.loads, process.stdout)
-        lost = next(one["why"] for one in reports if one["report"] == "lost")
-        process.stdin.close()
-        said = process.stderr.read().decode()
-    assert lost == f"{MPIEXEC_ENDED} (0)"
-    assert (said.count("\n"), "AF_UNIX" in said) == (1, True)
-
-
 def test_a_supervisor_keeps_and_gives_back_more_memory_than_it_was_allowed_open_files(tmp_path):
     few = ["/bin/sh", "-c", 'ulimit -Sn 40; exec "$@"', "sh"]
     serve = f"import sys; from {supervisor.__name__} import *; NodeSupervisor(sys.argv[1]).run()"
     words = [*few, sys.executable, "-c", serve, str(tmp_path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == hostd.HELLO
         assert json.loads(process.stdout.readline())["report"] == "alive"
         channel = RankChannel(str(tmp_path / f"supervisor-{process.pid}"), 0)
         for number in range(600):
-            handle = os.memfd_create("test")
-            os.write(handle, b"%d" % number)
-            channel.keep(handle, epoch=1 + number // 300, first=number, stop=number + 1)
-            os.close(handle)
+            keep(channel, 1 + number // 300, number)
+            if number == 299:
+                channel.send("whole", epoch=1)
         found = {label["first"]: taken(handle) for label, handle in channel.memories()}
         channel.close()
         assert found == {number: b"%d" % number for number in range(600)}
+
+
+def test_broken_off_commits_leave_the_last_whole_one_in_memory(tmp_path):
+    """A commit is whole if every rank has its copies; then its ranks report that, and not before."""
+    serve = f"import sys; from {supervisor.__name__} import *; NodeSupervisor(sys.argv[1]).run()"
+    words = [sys.executable, "-c", serve, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == hostd.HELLO
+        assert json.loads(process.stdout.readline())["report"] == "alive"
+        channel = RankChannel(str(tmp_path / f"supervisor-{process.pid}"), 0)
+        kept = []
+        for epoch, whole in [(1, True), (2, True), (3, False), (4, False), (5, False), (6, True)]:
+            keep(channel, epoch, 10 * epoch)
+            keep(channel, epoch, 10 * epoch + 1)
+            if whole:
+                channel.send("whole", epoch=epoch)
+            labels = [label for label, handle in channel.memories() if not os.close(handle)]
+            kept.append(sorted({label["epoch"] for label in labels}))
+            assert len(labels) == 2 * len(kept[-1])
+        channel.close()
+    assert kept == [[1], [2], [2, 3], [2, 4], [2, 5], [6]]
+
+
+def test_every_message_to_a_rank_that_reads_late_arrives_in_order(tmp_path):
+    """A rank that computes reads nothing, and its socket holds a few messages only."""
+    serve = f"import sys; from {supervisor.__name__} import *; NodeSupervisor(sys.argv[1]).run()"
+    words = [sys.executable, "-c", serve, str(tmp_path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == hostd.HELLO
+        assert json.loads(process.stdout.readline())["report"] == "alive"
+        channel = RankChannel(str(tmp_path / f"supervisor-{process.pid}"), 0)
+        channel.memories()  # the supervisor has read its number
+        for number in range(200):
+            message = {"number": number, "text": "x" * 10_000}
+            process.stdin.write(encode({"order": "send", "rank": 0, "message": message}))
+        process.stdin.flush()
+        assert [channel.wait(30)["number"] for _ in range(200)] == [*range(200)]
+        channel.close()
+
+
+def keep(channel, epoch, row):
+    """Give a supervisor one row of a commit."""
+    handle = os.memfd_create("test")
+    os.write(handle, b"%d" % row)
+    channel.keep(handle, epoch=epoch, first=row, stop=row + 1)
+    os.close(handle)
 
 
 def test_a_connection_that_the_end_of_the_launcher_has_taken_is_not_waited_for(tmp_path):
@@ -204,12 +215,11 @@ def taken(handle):
 
 @pytest.mark.parametrize("how", ["input", signal.SIGTERM, signal.SIGHUP])
 def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
-    words = [sys.executable, "-I", "-m", remote_supervisor.__name__]
+    words = [sys.executable, "-I", "-m", supervisor.__name__]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as guard:
-        assert guard.stdout.readline() == supervisor.HELLO
+        assert guard.stdout.readline() == hostd.HELLO
         assert json.loads(guard.stdout.readline())["report"] == "alive"
-        ((child, _),) = descendants(guard.pid)
-        (socket,) = Path("/tmp").glob(f"apples-*/supervisor-{child}")  # noqa: S108 - where it is made
+        (socket,) = Path("/tmp").glob(f"apples-*/supervisor-{guard.pid}")  # noqa: S108 - where it is made
         if how == "input":
             guard.stdin.close()
         else:
@@ -217,27 +227,6 @@ def test_a_far_guard_leaves_no_folder_however_it_is_asked_to_end(how):
                 guard.send_signal(how)
         assert guard.wait(120) == 0
     assert not socket.parent.exists()
-
-
-@pytest.mark.parametrize(
-    ("beside", "lost"),
-    [("there", "SIGSEGV"), ("gone", "")],
-)
-def test_how_a_rank_ended_is_waited_for_while_somebody_can_tell(beside, lost, tmp_path):
-    with subprocess.Popen([sys.executable, "-S", "-c", ""]) as gone:
-        gone.wait()
-    guard, told = supervisor.NodeSupervisor(str(tmp_path), 0.0, float("inf")), []
-    guard.listener.close()
-    guard.selector.close()
-    guard.group, guard.connected = 1, {7}
-    guard.report = lambda _, why="", **__: told.append(why)
-    guard.ended[7] = (0, os.getpid() if beside == "there" else gone.pid, time.monotonic())
-    guard.report_ended()
-    assert bool(told) == (beside == "gone")
-    guard.on_account({}, {"rank": 0, "pid": 7, "how": "killed by SIGSEGV"})
-    (why,) = told
-    assert "rank 0 (process 7)" in why
-    assert ("SIGSEGV" in why) == (lost == "SIGSEGV")
 
 
 def test_a_launcher_that_kills_its_process_group_kills_no_guard():
@@ -261,7 +250,7 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
         "environment": {"OMP_NUM_THREADS": "1"},
         "files": {"launch": json.dumps({"directory": str(tmp_path), "hosts": [entry]})},
     }
-    remote_supervisor.localize(order)
+    far_host.localize(order)
     mpiexec, *_, bind, launch = order["argv"]
     assert mpiexec == str(Path(sys.executable).with_name("mpiexec"))
     assert (bind.endswith("apples/launch/rank_wrapper.py"), launch) == (True, "{launch}")
@@ -272,22 +261,22 @@ def test_an_order_from_elsewhere_is_made_this_hosts_own(tmp_path, monkeypatch):
 
 def test_a_node_of_an_allocation_is_reached_by_a_step_that_inherits_no_shape():
     node = AllocatedNode("42", "/opt/my python", "/shared")
-    segment = RankGroup("n1", 2, ("/opt/my python", "heat.py"))
+    segment = RankGroup("n1", 2, ("{python}", "heat.py"))
     place = allocation_spec(segment, node)
     step = place.reach[place.reach.index("srun") :]
-    assert (place.reach[0], step[-1]) == ("env", "/opt/my python")
+    assert (place.reach[0], step[-2]) == ("env", "exec '/opt/my python' \"$@\"")
     assert {"--nodes=1", "--ntasks=1", "--nodelist=n1", "--jobid=42", "--chdir=/"} <= set(step)
     assert {"SLURM_CPUS_PER_TASK", "SSH_CONNECTION"} <= set(place.reach)
     assert (place.program, place.directory) == (("{python}", "heat.py"), "/shared")
 
 
-@pytest.mark.parametrize(("allocation", "outlives"), [("", True), ("47", False)])
-def test_a_supervisor_outlives_its_connection_unless_that_is_a_step_of_slurms(
-    allocation, outlives
-):
-    reach = Reach("n1", "n1", "/opt/python", allocation=allocation)
-    target = LaunchTarget(RankGroup("n1", 1, ("/opt/python", "heat.py")), "10.0.0.1", reach)
-    assert bool(remote_spec(target).again) == outlives
+def test_a_malleable_job_shares_its_login_with_no_other_job():
+    target = LaunchTarget(
+        RankGroup("n1", 1, ("/opt/python", "heat.py")),
+        "10.0.0.1",
+        Reach("n1", "n1", "/opt/python"),
+    )
+    assert {"ControlMaster=no", "ControlPath=none"} <= set(remote_spec(target).reach)
 
 
 @pytest.mark.parametrize("through", [LocalActuator, SshActuator])
@@ -303,9 +292,9 @@ def test_a_host_the_user_excludes_is_no_place_of_the_job(through):
     assert [place["host"] for place in places] == ["localhost"]
 
 
-def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsys):
-    job = SimpleNamespace(commits="/states")
-    fleet = ProcessGroups(job, None, Path(), None, None)
+def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some():
+    job, warnings = SimpleNamespace(commits="/states"), []
+    fleet = ProcessGroups(job, None, Path(), None, None, lambda _, lines: warnings.extend(lines))
     for host, sees in (("ada", True), ("bob", False)):
         fleet.groups[host] = SimpleNamespace(
             host=host, declared={"declared": 1}, sees_commits=sees
@@ -317,9 +306,9 @@ def test_who_does_not_see_the_kept_states_may_not_join_once_there_are_some(capsy
     fleet.on_disk = False
     assert fleet.unfit(["bob"]) == ("", "")
     assert fleet.directory == ""
-    warned = capsys.readouterr().err
-    assert "bob" in warned
-    assert "/states" in warned
+    (warned,) = warnings
+    assert b"bob" in warned
+    assert b"/states" in warned
     fleet.on_disk = True
     assert fleet.unfit(["bob"]) == ("", "")
 
@@ -334,7 +323,7 @@ def test_a_spare_is_parked_before_it_is_any_other_and_was_lost_last_of_all():
         fleet.lost |= set(lost)
         for host in parked:
             fleet.groups[host] = SimpleNamespace(host=host, phase="parked")
-        return fleet.spares(["h0", "h1"])
+        return fleet.standby_hosts(["h0", "h1"])
 
     assert sorted(spares("a")) == [f"h{number}" for number in range(2, 8)]
     assert spares("a", lost=["h5"], parked=["h6", "h0"])[0] == "h6"

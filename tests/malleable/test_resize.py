@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from itertools import pairwise
 from pathlib import Path
 
@@ -76,6 +77,17 @@ def test_a_rank_that_leaves_runs_its_exit_handlers_and_flushes_its_files(tmp_pat
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_job_in_a_folder_with_a_long_path_grows_and_shrinks(tmp_path, monkeypatch):
+    """A UNIX socket's address has at most 107 bytes."""
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    maps = [shares("ada", "eve"), shares("eve")]
+    run = rehearse(counting(300, tmp_path), SLOTS, shares("ada"), then_stop(maps, tmp_path))
+    assert run.ended.state == "finished", run.ended
+    assert [type(notice) for notice in run.notices] == [ResizeDone, ResizeDone, JobEnded]
+
+
 def test_a_host_that_joins_has_memory_for_its_rows_before_the_job_stands_still(tmp_path):
     program = (sys.executable, str(HERE / "programs_mpi" / "room.py"), str(tmp_path / "stop"))
     maps = then_stop([shares("ada", "eve", "far"), shares("far")], tmp_path)
@@ -126,17 +138,17 @@ def test_constant_arrays_are_in_their_new_places_before_the_change(tmp_path, nam
             found = plan()
             change = manager.engine.change
             if change.safe and change.origin == "live":
-                fetched.append((len(found["ahead"]), change.secret != ""))
+                fetched.append((len(found["prefetched"]), change.secret != ""))
             return found
 
         manager.engine.plan_document = see
 
     maps = [shares(*one.split(",")) for one in names]
-    program = (*counting(300, tmp_path), "ahead")
+    program = (*counting(300, tmp_path), "prefetch")
     run = rehearse(program, SLOTS, shares("ada"), then_stop(maps, tmp_path), watch=watch)
     assert run.ended.state == "finished", run.ended
     changes = [notice for notice in run.notices if isinstance(notice, ResizeDone)]
-    assert all(one.phases["ahead"] > 0 for one in changes), changes
+    assert all(one.phases["prefetch"] > 0 for one in changes), changes
     ranks = [len({*a, *b}) for a, b in pairwise(map(ranks_on, ["ada", *names]))]
     assert fetched == [(count, True) for count in ranks]
     assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
@@ -154,17 +166,6 @@ def test_a_map_the_rows_do_not_suffice_for_is_refused_and_the_job_goes_on(tmp_pa
     assert refused.code == "rows-too-few"
     assert [word for word in refused.reason.split() if word.isdigit()] == ["3", "4"]
     assert run.lines == ["total right on ada"]
-
-
-@pytest.mark.more
-def test_the_restart_engine_carries_data_from_one_world_to_the_next(tmp_path):
-    maps = then_stop([shares("bob"), shares("ada", "bob", weights=(1, 3))], tmp_path)
-    program, commits = counting(100, tmp_path), tmp_path / "commits"
-    commits.mkdir()
-    run = rehearse(program, SLOTS, shares("ada", "eve"), maps, commits=commits, engine="restart")
-    assert run.ended.state == "finished", run.ended
-    assert [type(notice) for notice in run.notices] == [ResizeDone, ResizeDone, JobEnded]
-    assert [line.split(" on ")[0] for line in run.lines] == ["total right"]
 
 
 def test_a_host_that_cannot_start_is_refused_and_the_job_goes_on(tmp_path):

@@ -117,7 +117,7 @@ def test_after_a_change_everyone_has_its_part_and_each_cell_came_once(kind, chan
 
     every = [made() for _ in old]
     for rank, array in enumerate(every):
-        array.hold(array.parts(old), rank)
+        array.allocate(array.parts(old), rank)
         numbered(array)
     first = every[0]
     before, after = first.parts(old), first.parts(new)

@@ -6,12 +6,13 @@ import re
 from itertools import pairwise
 
 import pytest
+import waiting
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nws import (
     CALM,
-    MOST_HELD,
+    MAX_HELD,
     ArrivalOrder,
     ForecastDatabase,
     InputError,
@@ -43,8 +44,7 @@ def database(quick_disk):
 
 def store(database, stamps, value=0.5):
     for at in stamps:
-        for future in database.submit([(str(ADA), at, value)]).futures:
-            future.result(timeout=120)
+        database.submit([(str(ADA), at, value)]).result(timeout=120)
 
 
 def test_what_comes_in_order_is_taken_at_once():
@@ -111,7 +111,7 @@ def test_history_that_comes_later_does_not_set_time_back():
 
 
 @given(
-    st.lists(st.integers(0, MOST_HELD), min_size=60, max_size=120),
+    st.lists(st.integers(0, MAX_HELD), min_size=60, max_size=120),
     st.sampled_from([1.0, 10.0, 120.0]),
 )
 def test_a_series_whose_measurements_are_a_few_places_late_loses_few(delays, period):
@@ -121,7 +121,7 @@ def test_a_series_whose_measurements_are_a_few_places_late_loses_few(delays, per
     assert len(given_out) + len(order.held) + order.late + order.ahead >= len(places)
     assert len(set(given_out)) == len(given_out)
     assert sum(after < before for before, after in pairwise(given_out)) <= order.ahead
-    assert len(order.held) <= MOST_HELD
+    assert len(order.held) <= MAX_HELD
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1)), max_size=80), st.integers(0, 80))
@@ -171,6 +171,23 @@ def test_all_but_one_of_300_swapped_measurements_are_forecast_from(database):
     assert forecast.time == NOW - 3100 + 2990.0
 
 
+def test_a_late_measurement_stored_during_a_read_is_forecast_from(database, monkeypatch):
+    stamps = [NOW - 3100 + at for at in swapped(41)]
+    store(database, stamps[:38])
+    assert database.forecast(str(ADA))[0].samples == 37
+    arrivals = database.memory.arrivals
+
+    def stored_meanwhile(*question):
+        monkeypatch.undo()
+        store(database, stamps[39:])
+        return arrivals(*question)
+
+    monkeypatch.setattr(database.memory, "arrivals", stored_meanwhile)
+    store(database, stamps[38:39])
+    waiting.until(lambda: database.forecast(str(ADA))[0].time == max(stamps))
+    assert database.forecast(str(ADA))[0].samples == 40
+
+
 @pytest.mark.parametrize("saved", [False, True])
 def test_disorder_is_made_the_same_of_after_a_restart(quick_disk, saved):
     chance = random.Random(7)
@@ -181,8 +198,8 @@ def test_disorder_is_made_the_same_of_after_a_restart(quick_disk, saved):
     database = ForecastDatabase(quick_disk, clock=lambda: NOW)
     store(database, stamps[:120], value=0.5)
     if saved:
-        database.forecasting.catch_up(10)
-        database.save()
+        database.forecast(str(ADA))
+        database.save(after=1)
     store(database, stamps[120:], value=0.75)
     before = database.forecast(str(ADA), over=60.0)[0]
     told = database.forecasting.order(str(ADA)).state()
@@ -198,7 +215,7 @@ def test_disorder_is_made_the_same_of_after_a_restart(quick_disk, saved):
 )
 def test_a_value_that_its_kind_cannot_have_is_refused(tmp_path, series, value):
     database = ForecastDatabase(tmp_path, Retention(), clock=lambda: NOW)
-    (refused,) = database.submit([(f"{series}/ada", NOW, value)]).refused
+    (refused,) = database.submit([(f"{series}/ada", NOW, value)]).result(timeout=120).refused
     (place, error) = refused
     assert (place, error.code) == (0, "value-range")
     assert (error.fields["series"], error.fields["value"]) == (f"{series}/ada", value)

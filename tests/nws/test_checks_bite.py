@@ -138,7 +138,7 @@ class IncludesAfter(RingMemory):
 
 
 class TakesNonsense(RingMemory):
-    def _refuse_nonsense(self, measurement):
+    def _check(self, measurement):
         pass
 
 

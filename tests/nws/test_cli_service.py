@@ -5,16 +5,19 @@ import os
 import re
 import shutil
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import requests
 from commands import command
 
-from nws import Listen, Serving
+from nws import ForecastDatabase, Listen, Serving
 
 pytestmark = pytest.mark.xdist_group("a service that runs")
 NWS = str(Path(sys.executable).with_name("nws"))
@@ -63,7 +66,9 @@ def running(tmp_path_factory):
     yield home, process
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
-    assert (home / "apples/nws/states").exists()  # saved on the way out
+    with closing(sqlite3.connect(home / "apples/nws/weather.db")) as database:
+        (states,) = database.execute("SELECT count(*) FROM states").fetchone()
+    assert states > 0  # saved on the way out
     assert not (home / "apples/nws/url").exists()
 
 
@@ -257,7 +262,7 @@ def test_a_file_that_is_no_history_is_refused_with_its_line(running, tmp_path):
     code, error, fields = refusal(done)
     assert (code, error, fields["file"]) == (2, "history-empty", str(tmp_path / "dump"))
     assert "line 2: " in done.err
-    assert refusal(nws(home, "import", "--json"))[:2] == (2, "option-conflict")
+    assert refusal(nws(home, "import", "--json"))[:2] == (2, "argument-missing")
 
 
 def test_what_is_wrong_in_a_history_costs_itself(running, tmp_path):
@@ -292,6 +297,13 @@ def test_what_is_wrong_in_a_history_costs_itself(running, tmp_path):
     assert (none.code, document["stored"], document["series"]) == (2, 0, 1)
 
 
+@pytest.mark.parametrize("option", ["--udp", "--window", "--link-share", "--cpu-share"])
+def test_sensor_option_that_ended_names_what_takes_its_place(option):
+    done = command("nws", "sense", option, "1", "--listen", "127.0.0.1:0")
+    assert (done.code, done.out, done.error_codes) == (2, "", ["command-renamed"])
+    assert done.err.startswith(f"nws: 'sense {option}' was replaced: ")
+
+
 def test_query_status_and_extract_agree(running):
     home, _ = running
     found = json.loads(nws(home, "query", "*/ada", "--json").out)
@@ -319,8 +331,8 @@ def test_extract_on_a_grid_has_low_and_high_where_asked(running):
     assert banded[0] == "timestamp,value,low,high"
     value, low, high = map(float, banded[1].split(",")[1:])
     assert low <= value <= high
-    conflict = refusal(nws(home, "extract", "freeMemory/ada", "--band", "--json"))
-    assert conflict == (2, "option-missing", {"option": "--step"})
+    alone = nws(home, "extract", "freeMemory/ada", "--band")
+    assert (alone.code, alone.error_codes) == (2, ["option-not-applicable"])
     done = nws(home, *asked)  # five measurements in half a second
     assert plain[1].split(",")[0] in done.err
     document = json.loads(nws(home, *asked, "--json").out)
@@ -335,6 +347,61 @@ def test_a_second_service_on_the_same_directory_is_refused(running):
     assert done.err.rstrip().endswith("[directory-locked]")
 
 
+def test_a_running_service_is_checked_and_backed_up(running, tmp_path):
+    home, _ = running
+    done = nws(home, "check")
+    assert (done.code, done.out.strip()) == (0, f"{home / 'apples/nws/weather.db'}: no damage")
+    target = tmp_path / "copy.db"
+    assert nws(home, "backup", str(target)).code == 0
+    with closing(sqlite3.connect(target)) as copy:
+        (count,) = copy.execute("SELECT count(*) FROM samples").fetchone()
+    assert count > 0
+    again = nws(home, "backup", str(target))
+    assert (again.code, again.error_codes) == (2, ["file-exists"])
+    none = nws(tmp_path, "check")
+    assert (none.code, none.error_codes) == (2, ["file-missing"])
+
+
+def test_a_damaged_database_is_named_by_check_and_serve(tmp_path):
+    home = tmp_path / "apples/nws"
+    home.mkdir(parents=True, mode=0o700)
+    (home / "weather.db").write_bytes(b"nothing of ours " * 1000)
+    for verb in (["check"], ["serve", "--listen", "127.0.0.1:0"]):
+        done = nws(tmp_path, *verb)
+        assert (done.code, done.error_codes) == (4, ["database-damaged"])
+        named = [line for line in done.err.splitlines() if str(home / "weather.db") in line]
+        assert len(named) == 1
+        assert "Traceback" not in done.err
+
+
+def test_status_says_that_a_service_starts(tmp_path):
+    database = ForecastDatabase(tmp_path / "apples/nws")  # what nws serve opens first
+    done = nws(tmp_path, "status")
+    assert (done.code, done.error_codes) == (4, ["service-starting"])
+    database.close()
+    done = nws(tmp_path, "status")
+    assert (done.code, done.error_codes) == (2, ["service-missing"])
+
+
+def test_status_does_not_ask_a_killed_service_while_the_next_one_starts(tmp_path):
+    home = tmp_path / "apples/nws"
+    ForecastDatabase(home).close()
+    (home / "url").write_text("http://127.0.0.1:9\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        nws(tmp_path, "serve", "--listen", listen, "--engine", "numpy")
+    assert nws(tmp_path, "status").error_codes == ["service-missing"]
+
+
+def test_a_port_in_use_is_named_in_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = nws(tmp_path, "serve", "--listen", address, "--engine", "numpy")
+    assert (done.code, done.error_codes) == (4, ["address-unusable"])
+    assert f"--listen {address}: Address already in use" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
 def test_tokens_are_made_listed_and_revoked(running, tmp_path):
     home, _ = running
     made = nws(home, "serve", "--new-token", "reader", "--scope", "read")
@@ -342,7 +409,7 @@ def test_tokens_are_made_listed_and_revoked(running, tmp_path):
     (tmp_path / "token").chmod(0o600)
     with_it = ("--token-file", str(tmp_path / "token"))
     assert nws(home, "status", *with_it).code == 0
-    assert made.out.strip() not in nws(home, "serve", "--tokens").out
+    assert made.out.strip() not in nws(home, "serve", "--list-tokens").out
     assert nws(home, "serve", "--revoke", "reader").code == 0
     assert nws(home, "status", *with_it).code == 2
 
@@ -385,8 +452,8 @@ def test_doctor_with_a_folder_of_authorities_asks_for_a_file_to_look_at_the_cert
     listen = Listen(port=0, certificate=certificate, key=key)
     with Serving(tmp_path / "nws", listen, database={"engine": "numpy"}) as serving:
         asked = ["--service", serving.url, "--token-file", str(tmp_path / "nws/token")]
-        looked = nws(tmp_path, "doctor", *asked, "--certificate", str(certificate))
-        unlooked = nws(tmp_path, "doctor", *asked, "--certificate", str(folder))
+        looked = nws(tmp_path, "doctor", *asked, "--ca", str(certificate))
+        unlooked = nws(tmp_path, "doctor", *asked, "--ca", str(folder))
     assert (looked.code, unlooked.code) == (0, 0)
     assert "ok    certificate" in looked.out
     assert " 30 days" in looked.out

@@ -136,7 +136,6 @@ def refusal(status, document):
     ("status", "document", "code", "fields"),
     [
         (409, {"code": "name-taken", "fields": {"value": "ada"}}, "name-taken", {"value": "ada"}),
-        (401, {}, "token-invalid", {}),  # of a service from before there were codes
         (418, {}, "service-refused", {}),
     ],
 )
@@ -191,7 +190,7 @@ def test_a_certificate_that_is_not_trusted_is_named_with_what_mends_it(scripted,
     ):
         client.status()
     assert (no.value.code, no.value.transient) == ("tls-failed", False)
-    assert "--certificate" in str(no.value)
+    assert "--ca" in str(no.value)
     with Client(url, "t", certificate=certified[0], deadline=60) as client:
         assert client.status() == STATUS
 

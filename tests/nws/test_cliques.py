@@ -1,174 +1,127 @@
-"""Cliques: never two probes at once, one leader again soon after the last fault."""
+"""Cliques and their turns: no link has two probes at once, and every pair has its turn."""
 
 import pytest
-from drawn import examples
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from turn_worlds import TurnWorld
 
-from nws import (
-    Asker,
-    CliqueToken,
-    Epoch,
-    Grant,
-    Granter,
-    GrantRequest,
-    InputError,
-    Received,
-    Release,
-    Stale,
-    decode,
-    encode,
-)
-from nws.clique import (
-    CliqueFaults,
-    CliqueMember,
-    DoubleProbeError,
-    ProbePeers,
-    SendMessage,
-    SimulatedClique,
-    cliques_of,
-)
+from nws import HeldTurn, Turn, TurnTable, cliques_of
 
-PERIOD, FAULTY = 120.0, 1200.0
 NAME = st.from_regex(r"[a-z]{1,6}", fullmatch=True)
-EPOCH = st.builds(Epoch, st.integers(0, 9), NAME)
-MESSAGES = st.one_of(
-    st.builds(
-        CliqueToken, NAME, EPOCH, st.integers(0, 9), st.lists(NAME).map(tuple), st.booleans()
-    ),
-    st.builds(Received, NAME, EPOCH, st.integers(0, 9)),
-    st.builds(Stale, NAME, EPOCH),
-    st.builds(GrantRequest, NAME, NAME, st.integers(0, 9), st.floats(0.1, 9), NAME),
-    st.builds(Grant, NAME, st.integers(0, 9)),
-    st.builds(Release, NAME, NAME, st.integers(0, 9)),
-)
+PERIOD = 60.0
+LAB = {"site-lab": ("ada", "bob", "cyd")}
 
 
-def history(seed, **faults):
-    world = SimulatedClique(seed, 3 + seed % 6, PERIOD, CliqueFaults(stop=FAULTY, **faults))
-    world.run(FAULTY)
+def history(seed, **words):
+    world = TurnWorld(seed, hosts=3 + seed % 13, sites=1 + seed % 3, period=PERIOD, **words)
+    for _ in range(seed % 4):
+        world.after(world.random.uniform(0, 1800), world.restart_service)
+    world.run(1800)
     return world
 
 
-def histories(count):
-    for seed in range(count):
-        history(seed)
-
-
-def test_sixty_partitioned_cliques_heal_and_never_probe_twice_at_once():
-    probes = lost = leaders = 0
-    for seed in range(60):  # `make soak` takes thousands
+def test_no_two_probes_at_once_whatever_is_late_lost_or_restarted():
+    probes = lost = 0
+    for seed in range(40):  # `make soak` takes thousands
         world = history(seed)
-        world.run(FAULTY + 2.5 * PERIOD)
-        assert world.agreed(), f"seed {seed} has no leader after 2.5 periods"
-        world.run(FAULTY + 5 * PERIOD)
-        late = world.probed_since(FAULTY + 2.5 * PERIOD)
-        assert late == set(world.names), f"seed {seed}: only {late} probe"
+        assert world.overlaps() == [], f"seed {seed}"
         probes += len(world.probes)
         lost += world.lost
-        leaders += len({n.member.epoch for n in world.nodes.values() if n.member})
-    assert probes > 1500  # else the runs were void
-    assert lost > 3000
-    assert leaders == 60
+    assert probes > 2000  # else the histories were void
+    assert lost > 2000
 
 
-def test_a_seed_is_one_history():
-    one, other = history(7), history(7)
-    assert (one.probes, one.events) == (other.probes, other.events)
+class ForgetsItsTurns(TurnTable):
+    """A planted bug: a turn excludes nothing."""
+
+    def ask(self, host, cliques, now):
+        answer = super().ask(host, cliques, now)
+        if isinstance(answer, Turn):
+            self.end(answer.id, (), now)
+        return answer
 
 
-def test_the_simulation_catches_a_clique_that_trusts_its_token_alone(monkeypatch):
-    """A planted bug: one grant is enough, as if the token itself were the right to probe."""
-    monkeypatch.setattr(Asker, "granted", lambda *_: True)
-    with pytest.raises(DoubleProbeError):
-        histories(200)
+class GrantsAtOnce(TurnTable):
+    """A planted bug: a service that was started again does not wait."""
+
+    def __init__(self, period, now, name):
+        super().__init__(period, now - 1000, name)
 
 
-def test_the_simulation_catches_a_member_that_forgets_its_grant_at_once(monkeypatch):
-    """A planted bug: a granter that grants everybody."""
-    monkeypatch.setattr(Granter, "ask", lambda *_, **__: True)
-    with pytest.raises(DoubleProbeError):
-        histories(200)
+@pytest.mark.parametrize(
+    "bug", [{"make": ForgetsItsTurns}, {"make": GrantsAtOnce}, {"late": True}]
+)
+def test_simulation_catches_a_planted_bug(bug):
+    assert any(history(seed, **bug).overlaps() for seed in range(60))
 
 
-def test_a_majority_that_is_cut_off_from_the_rest_goes_on_probing():
-    world = SimulatedClique(3, 5, PERIOD, CliqueFaults(stop=0.0, partitions=0, crashes=0))
-    world.run(3 * PERIOD)
-    for name in world.names[:2]:
-        world.nodes[name].member = None
-    since = world.now + 2.5 * PERIOD
-    world.run(since + 2 * PERIOD)
-    assert world.probed_since(since) == set(world.names[2:])
+def test_every_member_has_a_turn_each_period_when_nothing_fails():
+    world = TurnWorld(1, hosts=6, sites=1, period=PERIOD, faults=False)
+    world.run(14 * PERIOD)
+    turns = [name for at, name, _ in world.turned if at >= 4 * PERIOD]
+    assert {name: 8 <= turns.count(name) <= 10 for name in world.sensors} == dict.fromkeys(
+        world.sensors, True
+    )
 
 
-def test_a_minority_does_not_probe():
-    world = SimulatedClique(3, 5, PERIOD, CliqueFaults(stop=0.0, partitions=0, crashes=0))
-    world.run(3 * PERIOD)
-    for name in world.names[:3]:
-        world.nodes[name].member = None
-    since = world.now + PERIOD
-    world.run(since + 5 * PERIOD)
-    assert world.probed_since(since) == set()
+def test_a_crowded_site_measures_every_pair_though_not_each_period():
+    world = TurnWorld(2, hosts=30, sites=3, period=PERIOD, faults=False)
+    world.run(40 * PERIOD)
+    wanted = {
+        (a, b) for clique in world.cliques().values() for a in clique for b in clique if a != b
+    }
+    assert wanted <= {(probe[2], probe[3]) for probe in world.probes}
 
 
-def test_everyone_has_a_turn_each_period_when_nothing_fails():
-    world = SimulatedClique(1, 6, PERIOD, CliqueFaults(stop=0.0, partitions=0, crashes=0))
-    world.run(12 * PERIOD)
-    turns = [name for begin, _, name in world.probes if begin >= 2 * PERIOD]
-    for name in world.names:
-        assert 9 <= turns.count(name) <= 11
+def test_growing_clique_grants_nothing_while_the_old_turn_runs():
+    table = TurnTable(PERIOD, now=-100.0)
+    grown = {"site-lab": tuple(f"h{n:02d}" for n in range(12))}
+    turn = table.ask("h00", {"site-lab": ("h00", "h01")}, now=0.0)
+    assert isinstance(table.ask("h05", grown, now=turn.seconds), float)
+    assert isinstance(table.ask("h05", grown, now=turn.seconds + 2), Turn)
 
 
-def test_a_probe_ends_before_its_grants_do():
-    granter, asker = Granter("r", 10.0, now=-100.0), Asker(["a", "b", "c"])
-    asker.begin("a", "1", "r", 10.0, now=0.0)
-    assert granter.ask(asker.question, now=0.0)
-    rival = GrantRequest("b", "1", 1, 10.0, "r")
-    assert not granter.ask(rival, now=asker.until)
-    assert granter.ask(rival, now=11.0)
+def test_host_of_two_cliques_takes_part_in_one_probe_at_a_time():
+    table = TurnTable(PERIOD, now=-100.0)
+    cliques = {"site-lab": ("ada", "bob"), "sites": ("ada", "eve")}
+    assert isinstance(table.ask("bob", cliques, now=0.0), Turn)
+    assert isinstance(table.ask("eve", cliques, now=1.0), float)
 
 
-def test_an_old_question_heard_again_is_not_granted_again():
-    granter = Granter("r", 10.0, now=-100.0)
-    old = GrantRequest("a", "1", 1, 10.0, "r")
-    assert granter.ask(old, now=0.0)
-    granter.release(Release("a", "1", 1))
-    assert not granter.ask(old, now=20.0)
+def test_host_that_lost_its_answer_gets_no_second_turn_beside_the_first():
+    table = TurnTable(PERIOD, now=-100.0)
+    turn = table.ask("ada", LAB, now=0.0)
+    assert isinstance(table.ask("ada", LAB, now=1.0), float)
+    assert table.end(turn.id, (), now=2.0)
+    assert not table.end(turn.id, (), now=3.0)
 
 
-def test_a_member_that_was_restarted_grants_nothing_for_a_turn():
-    granter = Granter("r", 10.0, now=0.0)
-    assert not granter.ask(GrantRequest("a", "1", 1, 10.0, "r"), now=10.0)
-    assert granter.ask(GrantRequest("a", "1", 1, 10.0, "r"), now=10.2)
+def test_peer_that_was_probed_least_recently_comes_first():
+    table = TurnTable(PERIOD, now=-100.0)
+    turn = table.ask("ada", LAB, now=0.0)
+    assert turn.peers == ("bob", "cyd")
+    table.end(turn.id, ["bob", "stranger"], now=1.0)
+    assert table.ask("ada", LAB, now=PERIOD).peers == ("cyd", "bob")
 
 
-def test_who_goes_by_another_list_of_members_gets_no_grant():
-    granter = Granter("r", 10.0, now=-100.0)
-    assert not granter.ask(GrantRequest("a", "1", 1, 10.0, "other"), now=0.0)
+def test_host_that_no_longer_asks_keeps_nobody_waiting():
+    table = TurnTable(PERIOD, now=-100.0)
+    first = table.ask("ada", LAB, now=0.0)
+    table.ask("bob", LAB, now=0.5)  # and ends without another word
+    table.end(first.id, ["bob", "cyd"], now=1.0)
+    assert isinstance(table.ask("cyd", LAB, now=1.0), float)
+    assert isinstance(table.ask("cyd", LAB, now=20.0), Turn)
 
 
-@settings(max_examples=examples(60))
-@given(MESSAGES)
-def test_messages_survive_the_wire(message):
-    assert decode(encode("lab", message)) == ("lab", message)
+def test_peers_that_cannot_be_reached_are_left_out():
+    table = TurnTable(PERIOD, now=-100.0)
+    assert table.ask("ada", LAB, 0.0, lambda _, peer: peer == "cyd").peers == ("cyd",)
+    assert isinstance(table.ask("bob", LAB, 100.0, lambda *_: False), float)
 
 
-@given(st.binary(max_size=300))
-@example(b'{"clique": "lab", "kind": "Token", "epoch": [1e999, "ada"]}')
-def test_what_is_no_message_is_a_value_error(data):
-    with pytest.raises(InputError) as raised:
-        decode(data)
-    assert raised.value.code == "message-invalid"
-
-
-@settings(max_examples=examples(40))
-@given(st.lists(st.tuples(MESSAGES, st.floats(0, 50)), max_size=30))
-def test_whatever_a_stranger_says_a_member_does_not_fail(heard):
-    member, now = CliqueMember("a", ["a", "b", "c"], 60.0, "1", 0.0), 0.0
-    for message, seconds in heard:
-        now += seconds
-        for effect in member.receive(message, now) + member.tick(now):
-            assert isinstance(effect, SendMessage | ProbePeers)
+def test_turn_of_a_late_answer_is_over_for_its_holder():
+    held = HeldTurn.of("turn", seconds=10.0, asked=0.0)
+    assert held.left(now=10.0) < 0
 
 
 @given(st.dictionaries(NAME, st.sampled_from(["lab", "attic", "cellar"]), max_size=60))

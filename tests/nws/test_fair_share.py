@@ -156,7 +156,9 @@ def test_ranks_in_sessions_of_their_own_do_not_crowd_each_other():
     from_here = Runnable(frozenset(), groups=(SchedulingGroup("a new session"),))
     others = [on(cpu, session(1)) for cpu in CPUS]
     found = division(others, from_here)
-    assert (found.share, found.competitors, found.crowding) == pytest.approx((0.8, 0.25, 0.0))
+    assert (found.share, found.competitors, found.contention_slope) == pytest.approx(
+        (0.8, 0.25, 0.0)
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -177,7 +179,7 @@ def test_what_several_ranks_of_one_group_get_follows_from_competitors_and_crowdi
     said = available_share(
         found.competitors,
         elsewhere=ranks - 1,
-        crowding=found.crowding,
+        crowding=found.contention_slope,
         spare=found.spare,
     )
     assert said == pytest.approx(true, rel=0.07)
@@ -190,7 +192,7 @@ def test_competitors_that_may_move_disturb_nobody_while_a_cpu_is_idle(free, rank
     ours = [on(cpu, SchedulingGroup(f"ours {cpu}")) for cpu in range(ranks)]
     found = division(others, Runnable(frozenset(), groups=(SchedulingGroup(NEW_SESSION),)), (0,))
     said = available_share(
-        found.competitors, elsewhere=ranks - 1, crowding=found.crowding, spare=found.spare
+        found.competitors, elsewhere=ranks - 1, crowding=found.contention_slope, spare=found.spare
     )
     assert found.spare == pytest.approx(3 - free)
     assert said == pytest.approx(fair_shares([*others, *ours], CPUS)[free])
@@ -216,7 +218,7 @@ def test_beside_ranks_on_all_other_cpus_the_forecast_is_the_division_itself(othe
     beside = fair_shares([*others, *ranks], CPUS)[len(others) + 1]
     said = [
         available_share(
-            found.competitors, elsewhere=count, crowding=found.crowding, spare=found.spare
+            found.competitors, elsewhere=count, crowding=found.contention_slope, spare=found.spare
         )
         for count in (0, 1, 2, 3)
     ]

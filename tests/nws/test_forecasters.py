@@ -4,7 +4,6 @@ import pytest
 
 from nws import (
     AdaptiveMedian,
-    Analog,
     LastValue,
     LowestError,
     RunningMean,
@@ -117,14 +116,12 @@ def test_an_adaptive_window_never_leaves_its_bounds():
         lambda: TrimmedMean(0),
         lambda: AdaptiveMedian(start=4, minimum=5, maximum=21, offset=1),
         lambda: AdaptiveMedian(start=5, minimum=5, maximum=21, offset=0),
-        lambda: Analog(0),
-        lambda: Analog(13),
         lambda: LowestError({}),
         lambda: SortedWindow(0),
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(make):
-    with pytest.raises(ValueError, match=r"gain|window|alpha|choose"):
+    with pytest.raises(ValueError, match=r"gain|size|window|alpha|forecasters"):
         make()
 
 

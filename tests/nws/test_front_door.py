@@ -25,7 +25,7 @@ def test_a_process_that_only_senses_loads_no_forecaster_and_nothing_heavy():
 
 
 def test_the_classic_profile_needs_no_numpy_and_the_default_one_no_numba():
-    assert loaded_by("import nws; nws.classic(), nws.dynamite()").isdisjoint({"numpy", "numba"})
+    assert loaded_by("import nws; nws.classic()").isdisjoint({"numpy", "numba"})
     assert loaded_by("import nws; nws.default()").isdisjoint({"numba", "scipy"})
 
 

@@ -18,7 +18,6 @@ from nws import (
     SeriesName,
     Smoothing,
     classic,
-    dynamite,
 )
 
 ADA = SeriesName("availableCpu", "ada")
@@ -92,8 +91,8 @@ def test_the_classic_profile_tells_the_errors_over_the_latest_hundred(values):
     assert found.method in lately
 
 
-def test_a_profile_that_does_not_choose_has_no_league():
-    assert fed(dynamite(), [0.5, 0.25]).league() is None
+def test_a_forecaster_that_does_not_choose_has_no_league():
+    assert fed(Smoothing(0.5), [0.5, 0.25]).league() is None
 
 
 def test_the_frame_of_a_league_is_told_in_seconds():

@@ -6,10 +6,7 @@ from itertools import chain, count
 import pytest
 
 from nws import (
-    DATAGRAM,
     ECHO,
-    LENGTH,
-    MARK,
     SINK,
     BandwidthSensor,
     DeadlineConnection,
@@ -18,14 +15,13 @@ from nws import (
     LatencySensor,
     ProberSession,
     SensorError,
-    UdpSensor,
     UnauthenticatedError,
     bandwidth,
+    counts_losses,
     greet,
     is_meaningful,
     probing,
     prove,
-    tells_losses,
 )
 
 SECRET = "known to both sides"  # noqa: S105 - it guards nothing
@@ -113,7 +109,7 @@ def test_transfers_double_until_one_is_meaningful(endpoint):
     measurement, *losses = sensor.measure()
     assert str(measurement.series) == "bandwidthTcp/ada/bob"
     assert measurement.value == pytest.approx(131072 / 0.080)
-    assert [str(loss.series) for loss in losses] == ["lossTcp/ada/bob"] * tells_losses()
+    assert [str(loss.series) for loss in losses] == ["lossTcp/ada/bob"] * counts_losses()
     assert all(0 <= loss.value <= 1 for loss in losses)
     assert sensor.seconds == pytest.approx(sum(round_trips + transfers))
     assert list(timer) == []
@@ -125,107 +121,6 @@ def test_a_budget_of_bytes_ends_the_doubling(endpoint):
         "ada", "bob", endpoint.address, SECRET, most_bytes=3 << 14, timer=timer.__next__
     )
     assert sensor.measure()[0].value == pytest.approx((2 << 14) / 0.001)
-
-
-class LossyEndpoint(Endpoint):
-    """Loses every fifth datagram, and sends the others back twice."""
-
-    seen = 0
-
-    def _send_back(self, echo, data, sender):
-        self.seen += 1
-        if self.seen % 5:
-            super()._send_back(echo, data, sender)
-            super()._send_back(echo, data, sender)
-
-
-class SilentEndpoint(Endpoint):
-    """Sends no datagram back, as behind a firewall."""
-
-    def _send_back(self, echo, data, sender):
-        del echo, data, sender
-
-
-@pytest.mark.hardware
-def test_datagrams_that_do_not_come_back_are_losses():
-    with LossyEndpoint(SECRET) as endpoint:
-        sensor = UdpSensor(
-            "ada", "bob", endpoint.address, SECRET, datagrams=20, spacing=0.001, patience=2.0
-        )
-        found = {m.series.resource: m.value for m in sensor.measure()}
-    assert list(found) == ["latencyUdp", "jitterUdp", "lossUdp"]
-    assert found["lossUdp"] >= 4 / 20  # on a machine that is very busy one may be late as well
-    assert found["latencyUdp"] > 0
-
-
-@pytest.mark.hardware
-def test_a_process_that_was_kept_from_sending_loses_nothing(endpoint):
-    looks = iter(range(10**9))
-
-    def timer():
-        return time.perf_counter() + (100.0 if next(looks) > 6 else 0.0)
-
-    sensor = UdpSensor(
-        "ada", "bob", endpoint.address, SECRET, datagrams=8, patience=60.0, timer=timer
-    )
-    assert {m.series.resource: m.value for m in sensor.measure()}["lossUdp"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("spacing", "patience", "planned"),
-    [
-        (0.01, 0.5, (50, 0.5)),
-        (10.0, 0.5, (5, 0.5)),
-        (10.0, 90.0, (3, 30.0)),
-        (40.0, 0.5, (2, 0.5)),
-    ],
-)
-def test_as_many_datagrams_are_sent_as_the_deadline_leaves_time_for(
-    endpoint, monkeypatch, spacing, patience, planned
-):
-    asked = []
-
-    def exchange(*words):
-        asked.append(words[-2:])
-        return [0.1] * (words[-2] - 1)
-
-    monkeypatch.setattr(UdpSensor, "_exchange", exchange)
-    sensor = UdpSensor(
-        "ada", "bob", endpoint.address, SECRET,
-        spacing=spacing, patience=patience, deadline=60.0, timer=lambda: 0.0,
-    )  # fmt: skip
-    assert sensor.measure()[-1].value == 1 / planned[0]
-    assert asked == [planned]
-
-
-@pytest.mark.hardware
-def test_no_datagram_at_all_is_no_loss_but_a_failure():
-    with SilentEndpoint(SECRET) as endpoint:
-        sensor = UdpSensor("ada", "bob", endpoint.address, SECRET, datagrams=2, patience=0.01)
-        with pytest.raises(SensorError) as caught:
-            sensor.measure()
-    assert (caught.value.code, caught.value.transient) == ("datagrams-lost", True)
-
-
-def test_an_endpoint_sends_back_no_datagram_without_its_mark(endpoint):
-    with (
-        probing(endpoint.address, SECRET, DATAGRAM, 60.0) as channel,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out,
-    ):
-        out.connect(("127.0.0.1", int.from_bytes(channel.receive(LENGTH))))
-        mark = channel.receive(MARK)
-        out.send(b"x" * 64)
-        out.send(bytes(MARK) + b"y" * 48)
-        out.send(mark + b"ours")
-        out.settimeout(60.0)
-        assert out.recv(100) == mark + b"ours"
-
-
-@pytest.mark.parametrize("count", [0, 1, 1001])
-def test_datagrams_beyond_what_an_endpoint_sends_back_are_refused(count):
-    with pytest.raises(InputError) as raised:
-        UdpSensor("ada", "bob", ("127.0.0.1", 1), SECRET, datagrams=count)
-    assert (raised.value.code, raised.value.fields["value"]) == ("value-range", count)
 
 
 @pytest.mark.parametrize("kind", [LatencySensor, BandwidthSensor])
@@ -386,12 +281,11 @@ def test_a_secret_that_can_be_guessed_is_refused():
     assert (raised.value.code, raised.value.fields["bound"]) == ("secret-too-short", 16)
 
 
-def test_probes_that_measure_nothing_are_refused():
-    for kind, option, value in (
-        (LatencySensor, "messages", 0),
-        (BandwidthSensor, "most_bytes", 10),
+def test_time_to_connect_counts_towards_the_limit_of_a_probe(endpoint):
+    clock = iter([0.0, 6.0, 6.0, 6.0])  # it took 6 s to connect
+    with (
+        pytest.raises(SensorError) as raised,
+        probing(endpoint.address, SECRET, ECHO, 5.0, clock.__next__),
     ):
-        with pytest.raises(InputError) as raised:
-            kind("ada", "bob", ("127.0.0.1", 1), SECRET, **{option: value})
-        assert raised.value.code == "value-range"
-        assert (raised.value.fields["field"], raised.value.fields["value"]) == (option, value)
+        pass
+    assert raised.value.code == "endpoint-timeout"

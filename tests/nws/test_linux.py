@@ -76,6 +76,35 @@ def test_mounts_and_groups_are_found_among_the_others():
     assert str(parse_groups(GROUPS_V1)["cpu"]) == "/lab/ada"
 
 
+def test_group_beside_the_mounted_one_is_not_taken_for_a_group_below_it(tree):
+    root = tree(
+        {
+            "proc/self/mountinfo": MOUNTS_CONTAINER,
+            "proc/self/cgroup": "0::/docker/abcdef\n",
+            "sys/fs/cgroup/def/cpu.max": "10000 100000\n",
+            "sys/fs/cgroup/cpu.max": "75000 100000\n",
+        }
+    )
+    assert cpu_quota(root) == 0.75
+
+
+def test_mount_point_with_a_space_is_read_as_the_kernel_escapes_it():
+    (mount,) = parse_mounts("9 1 0:2 /a\\134b /mnt/my\\040groups rw - cgroup2 cgroup rw\n")
+    assert (str(mount.point), str(mount.group)) == ("/mnt/my groups", "/a\\b")
+
+
+def test_lines_that_are_no_mounts_and_no_groups_are_passed_over():
+    assert parse_mounts("\ncgroup2\n1 2 - cgroup2 x rw\n - \n") == ()
+    assert parse_groups("\n0\n0:\nnonsense\n") == {}
+
+
+@pytest.mark.parametrize("text", ["0-99999999999", "3-1", "a", "1,,2", "0-8192"])
+def test_hostile_cpu_list_is_refused(text):
+    with pytest.raises(InputError) as raised:
+        parse_cpu_list(text)
+    assert raised.value.code in {"cpu-list-invalid", "value-range"}
+
+
 @pytest.mark.parametrize(
     ("quota", "period", "cpus"),
     [

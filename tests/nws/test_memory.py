@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nws import InputError, Measurement, RefusedError, RingMemory, SeriesName
+from nws import Measurement, RefusedError, RingMemory, SeriesName
 
 ADA = SeriesName("availableCpu", "ada")
 BOB = SeriesName("availableCpu", "bob")
@@ -74,10 +74,3 @@ def test_many_threads_may_store_at_once():
         new = list(pool.map(memory.store, [at(float(time % 500)) for time in range(2000)]))
     assert sum(new) == 500
     assert times(memory) == [float(time) for time in range(500)]
-
-
-@pytest.mark.parametrize("room", [{"capacity": 0}, {"most_series": 0}])
-def test_a_memory_without_room_is_refused(room):
-    with pytest.raises(InputError) as raised:
-        RingMemory(**room)
-    assert (raised.value.code, raised.value.fields["field"]) == ("value-range", *room)

@@ -1,7 +1,6 @@
-"""The page for Prometheus, and the long answers: kept from scrape to scrape, made in slices."""
+"""The page for Prometheus, and other answers about all series."""
 
 import asyncio
-import json
 import re
 import shutil
 import subprocess
@@ -15,7 +14,6 @@ from nws import (
     RequestHandler,
     SeriesName,
     Weather,
-    in_slices,
 )
 
 NOW = 10_000.0
@@ -33,12 +31,12 @@ def store(handler, name, values, last=NOW, period=10.0):
         (name, last - period * (len(values) - 1 - step), value)
         for step, value in enumerate(values)
     ]
-    for future in handler.database.submit(rows).futures:
-        future.result(timeout=120)
+    handler.database.submit(rows).result(timeout=120)
+    handler.database.forecast(name)
 
 
 def page(handler, over=None):
-    return b"".join(asyncio.run(handler.metrics(over, None))).decode()
+    return asyncio.run(handler.metrics(over, None)).decode()
 
 
 def values(text):
@@ -65,7 +63,7 @@ def test_every_metric_has_its_help_and_type_once_and_its_lines_together(handler)
 
 def test_value_forecast_interval_and_frame_are_on_the_page(handler):
     store(handler, "availableCpu/ada", [0.25, 0.5] * 20)
-    ada = '{resource="availableCpu",host="ada"}'
+    ada = '{host="ada",resource="availableCpu"}'
     found = values(page(handler))
     assert found[f"nws_value{ada}"] == 0.5
     assert found[f"nws_forecast_lower{ada}"] <= found[f"nws_forecast{ada}"]
@@ -79,7 +77,7 @@ def test_value_forecast_interval_and_frame_are_on_the_page(handler):
 def test_what_is_stale_has_an_age_but_no_forecast(handler):
     store(handler, "availableCpu/gone", [0.5] * 30, last=NOW - 1000)
     found = values(page(handler))
-    gone = '{resource="availableCpu",host="gone"}'
+    gone = '{host="gone",resource="availableCpu"}'
     assert found[f"nws_age_seconds{gone}"] == 1000.0
     assert found[f"nws_current{gone}"] == 0
     assert f"nws_forecast{gone}" not in found
@@ -88,41 +86,12 @@ def test_what_is_stale_has_an_age_but_no_forecast(handler):
 def test_a_page_shows_what_was_measured_since_the_last(handler):
     store(handler, "availableCpu/ada", [0.25] * 30, last=NOW - 20)
     first = values(page(handler))
-    (kept,) = handler.pages.values()
-    kept.timer = lambda: 0.0  # it has time enough, however slow the machine is
     store(handler, "availableCpu/ada", [0.75] * 2)
-    ada = '{resource="availableCpu",host="ada"}'
+    ada = '{host="ada",resource="availableCpu"}'
     second = values(page(handler))
     assert second[f"nws_value{ada}"] == 0.75
     assert second[f"nws_forecast{ada}"] > first[f"nws_forecast{ada}"]
-    assert second["nws_forecasts_behind"] == 0
-
-
-def test_what_a_scrape_has_no_time_for_is_made_before_the_next_and_counted(handler):
-    for name in ("ada", "bob"):
-        store(handler, f"availableCpu/{name}", [0.25] * 30, last=NOW - 100)
-    page(handler)
-    for name in ("ada", "bob"):
-        store(handler, f"availableCpu/{name}", [0.75] * 10)
-    (kept,) = handler.pages.values()
-    ticks = iter(range(10**6))
-    kept.timer = lambda: float(next(ticks))  # a second goes by between two looks at the clock
-    shown = values(b"".join(asyncio.run(kept.pieces(handler.status))).decode())
-    assert shown["nws_forecasts_behind"] == 2
-    columns = iter(handler.database.columns())
-    while not kept.refresh(0.5, columns):
-        pass
-    assert (
-        values(b"".join(asyncio.run(kept.pieces(handler.status))).decode())["nws_forecasts_behind"]
-        == 0
-    )
-
-
-def test_only_so_many_questions_are_kept(handler):
-    store(handler, "availableCpu/ada", [0.25] * 30)
-    for over in range(1, 10):
-        page(handler, over=float(over))
-    assert len(handler.pages) == 4
+    assert second["nws_backlog"] == 0
 
 
 @pytest.mark.skipif(not shutil.which("promtool"), reason="needs Debian's prometheus")
@@ -147,33 +116,14 @@ def test_the_weather_of_many_is_that_of_one_by_one(handler):
     wanted = {
         SeriesName.parse(name): handler.database.forecast(name, over=60.0)[0] for name in names
     }
-    text = b"".join(asyncio.run(handler.weather(over=60.0, level=None))).decode()
+    text = asyncio.run(handler.weather(over=60.0, level=None))
     assert Weather.from_json(text) == Weather.of(wanted, NOW)
 
 
 def test_an_answer_has_all_fields_and_no_other(handler):
     store(handler, "availableCpu/ada", [0.25, 0.5] * 20)
-    text = asyncio.run(handler.forecasts(["availableCpu/ada", "availableCpu/nobody"]))
-    document = json.loads(text)
+    names = ["availableCpu/ada", "availableCpu/nobody"]
+    document = asyncio.run(handler.forecasts(names)).model_dump()
     for answer in document["forecasts"]:
         assert list(answer) == list(NetworkForecast.model_fields)
     assert Forecasts.model_validate(document).forecasts[0].samples == 40
-
-
-def test_others_are_served_between_two_slices():
-    made, seen = [], []
-    seconds = iter(range(100))
-
-    async def other():
-        while len(made) < 6:
-            seen.append(len(made))
-            await asyncio.sleep(0)
-
-    async def both():
-        task = asyncio.create_task(other())
-        found = await in_slices(range(6), lambda i: made.append(i) or i, lambda: next(seconds))
-        await task
-        return found
-
-    assert asyncio.run(both()) == list(range(6))
-    assert seen == [1, 2, 3, 4, 5]

@@ -20,9 +20,7 @@ from nws import (
     SeriesName,
     ServiceManager,
     Serving,
-    catch_up,
     classic,
-    roll_up,
     save_and_tidy,
 )
 
@@ -122,30 +120,27 @@ class FailingDatabase(ForecastDatabase):
     saving = None
     saves = 0
 
-    def roll_up(self, pause=None):
-        if self.reason is not None:
-            raise self.reason
-        return super().roll_up(pause)
-
-    def save(self, pause=None):
+    def save(self, after=1):
         self.saves += 1
         if self.saving is not None:
             self.saving.wait(60)
-        return super().save(pause)
+        if self.reason is not None:
+            raise self.reason
+        return super().save(after)
 
 
 @pytest.mark.parametrize(
     "reason", [OSError(28, "No space left"), ValueError("odd"), MemoryError()]
 )
-def test_an_archive_that_fails_in_whatever_way_is_a_problem_until_it_does_not(quick_disk, reason):
+def test_saving_that_fails_in_any_way_is_a_problem_until_it_succeeds(quick_disk, reason):
     database = FailingDatabase(quick_disk)
-    handler = RequestHandler(database, "secret", roll_up_seconds=0.001)
+    handler = RequestHandler(database, "secret", tidy_seconds=0.001)
     database.reason = reason
 
     async def life():
-        async with kept(roll_up(handler), lambda: handler.failing):
-            (told,) = handler.status().problems
-            assert str(reason) in told
+        async with kept(save_and_tidy(handler), lambda: handler.failing):
+            (problem,) = handler.status().problems
+            assert str(reason) in problem
             assert handler.status().status == "impaired"
             database.reason = None
             while handler.failing:
@@ -161,7 +156,7 @@ def test_the_end_of_a_service_does_not_wait_for_the_next_saving(quick_disk):
     database.saving = Event()
 
     async def life():
-        work = save_and_tidy(RequestHandler(database, "secret", save_seconds=0.0))
+        work = save_and_tidy(RequestHandler(database, "secret", tidy_seconds=0.0))
         async with kept(work, lambda: database.saves) as task:
             task.cancel()
             await asyncio.wait([task], timeout=60)
@@ -186,29 +181,31 @@ def test_a_series_that_cannot_be_followed_keeps_no_other_waiting(quick_disk):
     for host in ("bad", "ada", "bob"):
         for at in range(20):
             database.store(Measurement(SeriesName("availableCpu", host), 100.0 + at, 0.5))
-    handler = RequestHandler(database, "secret")
-
-    async def life():
-        follow = database.forecasting
-        async with kept(catch_up(handler), lambda: follow.backlog == 20 and handler.failing):
-            (problem,) = handler.status().problems
-            assert "ValueError('cannot be followed')" in problem
-
-    asyncio.run(life())
-    database.close(save=False)
+    assert [database.forecast(f"availableCpu/{host}")[0].samples for host in ("ada", "bob")] == [
+        20, 20,
+    ]  # fmt: skip
+    assert database.forecast("availableCpu/bad")[0] is None
+    (problem,) = database.problems()
+    assert "ValueError('cannot be followed')" in problem
+    database.save(after=1)
+    assert database.problems() == [problem]
+    answer = asyncio.run(RequestHandler(database, "secret").forecast("availableCpu/bad"))
+    assert answer.value is None
+    assert "cannot be followed" in answer.remarks[0]
+    database.close()
 
 
 @pytest.mark.parametrize("own", [False, True])
 def test_the_collector_leaves_alone_what_is_there_only_where_the_process_is_the_services(
     quick_disk, own
 ):
-    database = ForecastDatabase(quick_disk)
+    database = FailingDatabase(quick_disk)
     database.store(Measurement(ADA, 100.0, 0.5))
-    handler = RequestHandler(database, "secret", own_process=own)
+    handler = RequestHandler(database, "secret", own_process=own, tidy_seconds=0.001)
     before = gc.get_freeze_count()
 
     async def life():
-        async with kept(catch_up(handler), lambda: not database.forecasting.backlog):
+        async with kept(save_and_tidy(handler), lambda: database.saves > 1):
             assert (gc.get_freeze_count() > before) is own
 
     try:
@@ -242,54 +239,3 @@ def test_a_damaged_probing_secret_is_set_aside_and_named(quick_disk):
     assert aside.read_bytes() == b"\xff\xfe no secret"
     assert aside.name in told
     assert (home / "probing").stat().st_mode & 0o777 == 0o600
-
-
-def test_a_torn_tail_that_was_cut_is_told_and_no_problem_any_more(quick_disk):
-    database = ForecastDatabase(quick_disk)
-    database.store(Measurement(ADA, 100.0, 0.5))
-    database.close()
-    (segment,) = [path for path in quick_disk.glob("shard-*/*.log") if path.stat().st_size > 100]
-    whole = segment.stat().st_size
-    with segment.open("ab") as file:
-        file.write(b"\xa7W torn")
-    again = ForecastDatabase(quick_disk)
-    assert again.problems() == []
-    assert f"bytes {whole}-{whole + 7}" in again.mended()[0]
-    assert segment.stat().st_size == whole
-    again.close()
-
-
-def test_a_state_that_could_not_be_read_is_a_problem_until_the_next_is_saved(quick_disk):
-    database = ForecastDatabase(quick_disk)
-    for step in range(30):
-        database.store(Measurement(ADA, 100.0 + step, 0.5))
-    database.forecast(str(ADA))
-    database.close()
-    path = quick_disk / "states"
-    path.write_bytes(path.read_bytes()[:-20] + b"x" * 19 + b"\n")
-    again = ForecastDatabase(quick_disk)
-    assert "states" in again.problems()[0]
-    again.forecast(str(ADA))
-    again.save()
-    assert again.problems() == []
-    again.close()
-
-
-def test_a_file_that_is_not_named_as_ours_are_is_none_of_ours(quick_disk):
-    database = ForecastDatabase(quick_disk, clock=lambda: 10_000.0)
-    for step in range(30):
-        database.store(Measurement(ADA, 100.0 * step, 0.5))
-    assert database.roll_up() == 10
-    database.close()
-    (shard,) = {
-        path.parent for path in quick_disk.glob("shard-*/*.log") if path.stat().st_size > 100
-    }
-    for name in ("archive/300/\u00b2.rows", "archive/300/007.rows", "archive/3600/\u0663.rows"):
-        (quick_disk / name).write_bytes(b"x" * 100)
-    (shard / "\u00b2\u00b2\u00b2.log").write_bytes(b"x" * 100)
-    (shard / "1.log").write_bytes(b"x" * 100)
-    (quick_disk / "shard-old").mkdir()
-    again = ForecastDatabase(quick_disk, clock=lambda: 10_000.0)
-    assert len(again.slots(str(ADA), 0.0, 10_000.0, 300.0)) == 30
-    assert again.problems() == []
-    again.close()

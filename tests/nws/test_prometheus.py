@@ -21,7 +21,7 @@ def matrix(*series):
 class RecordedPrometheus:
     """Answers each query with what was recorded for it."""
 
-    def __init__(self, answers, status=200):
+    def __init__(self, answers, status=200, cut=0):
         self.queries = []
         outer = self
 
@@ -33,7 +33,7 @@ class RecordedPrometheus:
                 outer.queries.append(query)
                 body = json.dumps(answers.get(query.partition("[")[0], matrix())).encode()
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(len(body) + cut))
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -161,10 +161,10 @@ def test_a_dump_need_not_be_in_order_nor_its_labels_stay():
 
 def test_each_sample_is_told_once():
     with RecordedPrometheus(ANSWERS) as server:
-        reader = PrometheusReader(server.url, {"ada:9100": "lab-ada"})
+        reader = PrometheusReader(server.url)
         first = reader.read()
         assert first
-        assert {m.series.host for m in first} == {"lab-ada"}
+        assert {m.series.host for m in first} == {"ada"}
         assert reader.read() == []
 
 
@@ -176,6 +176,12 @@ def test_what_is_no_answer_is_a_permanent_error(text):
     with pytest.raises(SensorError) as caught:
         parse_matrix(text)
     assert (caught.value.code, caught.value.transient) == ("answer-invalid", False)
+
+
+def test_answer_that_is_cut_is_a_transient_error():
+    with RecordedPrometheus(ANSWERS, cut=100) as server, pytest.raises(SensorError) as caught:
+        PrometheusReader(server.url).read()
+    assert (caught.value.code, caught.value.transient) == ("prometheus-unreachable", True)
 
 
 def test_a_server_that_fails_may_answer_later():
@@ -190,7 +196,7 @@ def test_a_real_prometheus_is_read_and_reads_us(prometheus):
     from nws import Listen, Serving
 
     found = {}
-    reader = PrometheusReader(prometheus.url, {f"127.0.0.1:{prometheus.node}": "here"})
+    reader = PrometheusReader(prometheus.url)
 
     def have():
         with contextlib.suppress(SensorError):  # it is only starting
@@ -205,7 +211,7 @@ def test_a_real_prometheus_is_read_and_reads_us(prometheus):
 
     with Serving(prometheus.directory / "nws", Listen(port=prometheus.ours)):
         until(have)
-        assert {m.series.host for m in found["availableCpu"]} == {"here"}
+        assert {m.series.host for m in found["availableCpu"]} == {"127.0.0.1"}
         assert all(0 < m.value <= 1 for m in found["availableCpu"])
         prometheus.exporter.kill()
         prometheus.exporter.wait(60)

@@ -5,11 +5,11 @@ import errno
 import pytest
 
 from nws import (
-    MOST_THREADS,
+    MAX_THREADS,
     NEW_SESSION,
     Runnable,
-    RunQueueLook,
     RunQueueReader,
+    RunQueueSample,
     SchedulingGroup,
     averaged,
     read_file,
@@ -247,7 +247,7 @@ def test_a_process_of_very_many_threads_does_not_stop_the_look(tree):
     opened = CountedFiles()
     look = RunQueueReader(root, own=0, read=opened.read).look()
     assert set(look.threads) == {2000}
-    assert len(opened) < MOST_THREADS + 20
+    assert len(opened) < MAX_THREADS + 20
 
 
 def test_nobody_is_looked_for_where_nobody_wants_to_run(tree):
@@ -259,7 +259,7 @@ def test_nobody_is_looked_for_where_nobody_wants_to_run(tree):
 
 def test_looks_are_averaged_thread_by_thread():
     one, other = Runnable(frozenset({0})), Runnable(frozenset({1}))
-    looks = [RunQueueLook({10: one}, 3), RunQueueLook({10: one, 11: other}, 3)]
+    looks = [RunQueueSample({10: one}, 3), RunQueueSample({10: one, 11: other}, 3)]
     threads = averaged(looks, frozenset(range(2)), 10)
     assert [thread.active for thread in threads] == [1.0, 0.5, 1.0]
     assert threads[2].groups == (SchedulingGroup("unseen 0"),)

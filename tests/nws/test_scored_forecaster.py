@@ -4,7 +4,7 @@ import math
 import pytest
 
 from nws import (
-    MOST_MISSING,
+    MAX_MISSING,
     Forecast,
     InputError,
     Interval,
@@ -89,19 +89,64 @@ def test_a_frame_of_no_seconds_is_refused(over):
     assert (raised.value.code, raised.value.fields["field"]) == ("value-range", "over")
 
 
-def test_missing_measurements_are_missed_on_the_grid():
-    class Counts(LastValue):
-        missed = 0
+def test_a_forecaster_with_the_old_name_of_skip_warns_and_skips():
+    with pytest.warns(FutureWarning, match="Counts.miss moved: name it `skip`"):
 
+        class Counts(LastValue):
+            skipped = 0
+
+            def miss(self):
+                self.skipped += 1
+
+    counts = Counts()
+    fed(ScoredForecaster(counts), [0.5] * 10).update(Measurement(ADA, 140.0, 0.5))
+    assert counts.skipped == 4
+
+
+def test_miss_reaches_the_inherited_skip_and_yields_to_its_own():
+    calls = []
+
+    class Inner(LastValue):
+        def skip(self):
+            calls.append("inner")
+
+    class Mixin:
         def miss(self):
-            self.missed += 1
+            calls.append("old")
+            super().miss()
+
+    with pytest.warns(FutureWarning, match="Old.miss moved") as warned:
+
+        class Old(Mixin, Inner):
+            pass
+
+    assert [each.filename for each in warned] == [__file__]
+
+    class Both(Inner):
+        def miss(self):
+            raise AssertionError
+
+        def skip(self):
+            calls.append("new")
+
+    for forecaster in (Old(), Both()):
+        fed(ScoredForecaster(forecaster), [0.5] * 10).update(Measurement(ADA, 110.0, 0.5))
+    assert calls == ["old", "inner", "new"]
+
+
+def test_missing_measurements_are_skipped_on_the_grid():
+    class Counts(LastValue):
+        skipped = 0
+
+        def skip(self):
+            self.skipped += 1
 
     counts = Counts()
     scored = fed(ScoredForecaster(counts), [0.5] * 10)
     scored.update(Measurement(ADA, 90.0 + 50.0, 0.5))
-    assert counts.missed == 4
+    assert counts.skipped == 4
     scored.update(Measurement(ADA, 150.4, 0.5))
-    assert counts.missed == 4
+    assert counts.skipped == 4
 
 
 def test_a_refused_value_misses_nothing():
@@ -121,7 +166,7 @@ def test_a_grid_needs_a_regular_series():
         grid.update(distance)
     assert grid.missing(31.0) == 2
     assert grid.missing(14.9) == 0
-    assert grid.missing(1e9) == MOST_MISSING
+    assert grid.missing(1e9) == MAX_MISSING
     irregular = SamplingGrid()
     for distance in [1.0, 50.0, 7.0, 300.0, 20.0]:
         irregular.update(distance)

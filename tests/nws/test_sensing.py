@@ -1,36 +1,44 @@
 """The sensor process: light, patient with its service, and within its budgets."""
 
+import logging
 import re
 import subprocess
 import sys
 import time
+from itertools import chain, permutations, repeat
+from threading import Event, Thread
 
 import pytest
 import requests
+from waiting import until
 
 from nws import (
     Budget,
     Client,
     CpuTimes,
-    DailyWindow,
     DeliveryQueue,
+    Endpoint,
     InputError,
     LeaseError,
     LeaseRegistry,
+    LinkProber,
+    Listen,
     Measurement,
-    MemberAddress,
-    MembershipView,
-    PeriodicTasks,
     Registration,
+    SensorProcess,
     SeriesName,
     ServiceError,
+    Serving,
+    next_round,
     parse,
     parse_cpu_times,
+    reachable_address,
     read_batch,
     store_history,
 )
 
 ADA = SeriesName("availableCpu", "ada")
+LOG = logging.getLogger("nws.sense")
 
 
 class MoodyStore:
@@ -173,17 +181,17 @@ def test_what_a_service_refuses_of_a_history_costs_itself():
 
 
 def test_a_link_is_kept_busy_for_no_more_than_its_share():
-    budget, now, busy = Budget(link_share=0.02), 0.0, 0.0
+    budget, now, busy = Budget(), 0.0, 0.0
     for _ in range(2000):
         if budget.may_use("bob", now):
             budget.busy("bob", 0.3, now)
             busy += 0.3
         now += 1.7
-    assert busy <= 0.02 * now + 0.3
-    assert busy >= 0.015 * now
+    assert busy <= 0.01 * now + 0.3
+    assert busy >= 0.008 * now
     with pytest.raises(InputError) as raised:
-        Budget(link_share=0.0)
-    assert (raised.value.code, raised.value.fields["field"]) == ("value-range", "link_share")
+        Budget(bytes_per_day=float("nan"))
+    assert (raised.value.code, raised.value.fields["field"]) == ("value-range", "bytes_per_day")
 
 
 def test_a_wrong_token_loses_nothing():
@@ -197,7 +205,7 @@ def test_a_wrong_token_loses_nothing():
 
 
 def test_a_cpu_budget_is_kept_on_average():
-    budget, spent, now = Budget(cpu_share=0.005, bytes_per_day=0), 0.0, 0.0
+    budget, spent, now = Budget(bytes_per_day=0), 0.0, 0.0
     while now < 10 * 3600:
         if budget.may_spin(now):
             budget.spun(0.1, now)
@@ -206,32 +214,6 @@ def test_a_cpu_budget_is_kept_on_average():
     assert spent <= 0.005 * (now + 3600) + 0.1
     assert spent >= 0.005 * now
     assert not budget.may_send(now)
-
-
-def test_windows_of_time_are_kept_over_midnight():
-    night = DailyWindow.parse("22:00-06:00")
-    assert [night.holds(60 * hour) for hour in (21, 22, 0, 5, 6, 12)] == [
-        False, True, True, True, False, False,
-    ]  # fmt: skip
-    with pytest.raises(InputError) as raised:
-        DailyWindow.parse("25:00-26:00")
-    assert raised.value.fields == {"value": "25:00-26:00"}
-
-
-def test_a_list_of_members_is_not_gone_by_before_the_old_one_must_have_run_out():
-    one = (MemberAddress("ada", ("h", 1)), MemberAddress("bob", ("h", 2)))
-    two = (*one, MemberAddress("cyd", ("h", 3)))
-    view = MembershipView()
-    for now in range(0, 200, 20):
-        view.confirm(one, 10.0, float(now))
-    assert view.members(180.0) == one
-    view.confirm(two, 10.0, 200.0)
-    assert view.members(200.0) is None
-    for now in range(220, 280, 20):
-        view.confirm(two, 10.0, float(now))
-    assert view.members(269.0) is None
-    assert view.members(271.0) == two
-    assert view.members(400.0) is None  # the service has not confirmed it
 
 
 def test_leases_run_out_on_the_clock_that_only_goes_forward():
@@ -245,22 +227,17 @@ def test_leases_run_out_on_the_clock_that_only_goes_forward():
     assert set(leases.alive(10.0)) == set()
     leases.renew(registration("ada"), 10.0, 20.0)
     leases.renew(registration("bob"), 10.0, 20.0)
-    for name, owner, seconds, code in (
-        ("cyd", "op", 10.0, "too-many-registrations"),
-        ("ada", "thief", 10.0, "name-taken"),
-        ("ada", "op", 1e9, "value-range"),
+    for name, owner, code in (
+        ("cyd", "op", "too-many-registrations"),
+        ("ada", "thief", "name-taken"),
     ):
         with pytest.raises(LeaseError) as raised:
-            leases.renew(registration(name, owner), seconds, 21.0)
+            leases.renew(registration(name, owner), 10.0, 21.0)
         assert raised.value.code == code
 
 
 def test_missed_rounds_are_not_made_up_for():
-    schedule, done = PeriodicTasks(0.0), []
-    schedule.add(10.0, lambda: done.append(1))
-    for now in (0.0, 5.0, 45.0, 46.0, 50.0):
-        schedule.run(now)
-    assert len(done) == 3
+    assert [next_round(0.0, 10.0, now) for now in (0.0, 5.0, 45.0, 50.0)] == [10, 10, 50, 60]
 
 
 def test_stolen_time_is_a_share_and_jumps_are_nothing():
@@ -273,7 +250,7 @@ def test_stolen_time_is_a_share_and_jumps_are_nothing():
 
 def test_options_are_checked():
     with pytest.raises(SystemExit):
-        parse(["--service", "http://x", "--token-file", "t", "--window", "nonsense"])
+        parse(["--service", "http://x", "--token-file", "t", "--listen", "nonsense"])
     found = parse(["--service", "http://x", "--token-file", "t", "--listen", "[::1]:99"])
     assert found.listen == ("::1", 99)
 
@@ -315,7 +292,7 @@ def test_a_sensor_process_is_light():
     code = """
 import sys
 import nws.sensing.process, nws.sensing.process, nws.client
-heavy = {"numpy", "typer", "fastapi", "pydantic", "scipy", "uvicorn", "psutil"} & set(sys.modules)
+heavy = {"numpy", "click", "fastapi", "pydantic", "scipy", "uvicorn", "psutil"} & set(sys.modules)
 status = open("/proc/self/status").read()
 print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0])
 """
@@ -327,46 +304,23 @@ print(sorted(heavy), [line for line in status.splitlines() if "VmRSS" in line][0
 
 
 @pytest.mark.more
-def test_three_hosts_form_a_clique_and_measure_their_links(tmp_path):
-    """Slow: a list of members is gone by only after a minute; the view of members is made to expire quickly."""
-    from nws import Listen, Serving
-
-    code = """
-import sys
-import nws.sensing.clique_runtime as runtime
-runtime.CONFIRMED_FOR = 3.0
-import nws.sensing.process as process
-process.FETCH_EVERY = 0.25
-from nws import main
-sys.exit(main())
-"""
-    with Serving(tmp_path, Listen(port=0), period=10.0) as serving:
+def test_three_hosts_measure_their_links_in_turns(tmp_path):
+    """Slow: a service that was just started grants no turn for 21 s."""
+    with Serving(tmp_path, Listen(port=0), period=5.0) as serving:
         processes = []
         try:
             for host in ("ada", "bob", "cyd"):
-                command = [sys.executable, "-c", code, "--service", serving.url, "--host", host]
+                command = [sys.executable, "-m", "nws.sensing", "--service", serving.url]
                 command += ["--token-file", str(tmp_path / "token"), "--listen", "127.0.0.1:0"]
-                command += ["--every", "0.5", "--link-share", "1"]
-                processes.append(subprocess.Popen(command))
-            hosts, deadline = ("ada", "bob", "cyd"), time.monotonic() + 300
-            wanted = {
-                f"{resource}/{a}/{b}"
-                for resource in (
-                    "latencyTcp",
-                    "jitterTcp",
-                    "bandwidthTcp",
-                    "connectTimeTcp",
-                )
-                for a in hosts
-                for b in hosts
-                if a != b
-            }
+                processes.append(subprocess.Popen([*command, "--host", host, "--every", "0.5"]))
+            kinds = ("latencyTcp", "jitterTcp", "bandwidthTcp", "connectTimeTcp")
+            pairs = permutations(("ada", "bob", "cyd"), 2)
+            wanted = {f"{kind}/{a}/{b}" for a, b in pairs for kind in kinds}
             with Client(serving.url, serving.token) as client:
-                found = set()
-                while not wanted <= found and time.monotonic() < deadline:
-                    time.sleep(0.05)  # between two looks, with a deadline
-                    found = {entry["series"] for entry in client.series("*")["series"]}
-            assert wanted <= found
+                until(
+                    lambda: wanted <= {entry["series"] for entry in client.series("*")["series"]},
+                    seconds=300,
+                )
         finally:
             for process in processes:
                 process.terminate()
@@ -374,9 +328,144 @@ sys.exit(main())
                 assert process.wait(120) == 0
 
 
-def refused(file):
-    """Return the line with which a sensor ends that is given a file of no good token."""
-    words = ["--service", "http://127.0.0.1:9", "--token-file", str(file)]
+class HangingService:
+    """Takes a message, and does not answer it before it is told to."""
+
+    def __init__(self):
+        self.asked, self.answer, self.taken = Event(), Event(), []
+
+    def store(self, measurements):
+        self.asked.set()
+        assert self.answer.wait(300)
+        self.taken += measurements
+        return {"refused": []}
+
+    def register(self, name, **registration):
+        return {}
+
+    def leave(self, name):
+        pass
+
+
+def test_service_that_hangs_does_not_stop_the_measuring():
+    service = HangingService()
+    options = parse(
+        ["--service", "http://x", "--token-file", "t", "--every", "0.1", "--rounds", "8"]
+    )
+    process = SensorProcess(options, lambda: service)
+    thread = Thread(target=process.run, daemon=True)
+    thread.start()
+    assert service.asked.wait(300)
+    until(lambda: process.rounds == 8)  # while the first message is not answered
+    assert service.taken == []
+    service.answer.set()
+    thread.join(300)
+    assert len({m.time for m in service.taken if m.series.resource == "freeDisk"}) == 8
+
+
+def test_queue_that_overflows_while_a_message_is_sent_loses_the_oldest_only():
+    class SlowStore(MoodyStore):
+        def store(self, measurements):
+            if not self.taken:
+                queue.take(some(12)[6:])  # of another thread, while this message is sent
+            return super().store(measurements)
+
+    store = SlowStore()
+    queue = DeliveryQueue(store, most=8)
+    queue.take(some(6))
+    queue.deliver()
+    assert store.taken == some(12)
+    assert (len(queue), queue.lost) == (0, 4)
+
+
+def test_endpoint_that_listens_everywhere_is_registered_by_the_way_to_the_service():
+    assert reachable_address(("10.0.0.1", 9000), "http://127.0.0.1:1") == "10.0.0.1:9000"
+    assert reachable_address(("::1", 9000), "http://127.0.0.1:1") == "[::1]:9000"
+    with pytest.raises(InputError) as raised:
+        reachable_address(("::", 9000), "http://[::1]:1")
+    assert raised.value.code == "listen-address-unknown"
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:9000", "9000", ":9000"])
+def test_sensor_that_peers_could_not_dial_ends_with_the_option(tmp_path, listen):
+    token = tmp_path / "token"
+    token.write_text("nws_secret")
+    token.chmod(0o600)
+    line = refused(token, "--listen", listen)
+    assert line.startswith("nws sense: --listen 0.0.0.0: ")
+    assert line.endswith(" [listen-address-unknown]")
+
+
+class OneTurn:
+    """A service that grants one turn for some peers, with an endpoint of the peer's."""
+
+    def __init__(self, *addresses, seconds=20.0):
+        self.peers = [{"name": f"h{n}", "address": each} for n, each in enumerate(addresses)]
+        self.seconds, self.ended = seconds, []
+
+    def probing_secret(self):
+        return "known to both sides"
+
+    def ask_turn(self, host):
+        turn = {"turn": "t", "seconds": self.seconds, "peers": self.peers, "retry_after": None}
+        return turn if not self.ended else {**turn, "turn": None, "retry_after": 5.0}
+
+    def end_turn(self, turn, probed):
+        self.ended.append((turn, list(probed)))
+
+
+def probes_of(service, listen=("127.0.0.1", 0), clock=time.monotonic):
+    """Return the series that a prober measured in one turn, and the states that it logged."""
+    taken, states = [], []
+
+    def log(what, state):
+        states.append(f"{what}: {state}")
+
+    prober = LinkProber("ada", service, listen, Budget(), taken.extend, log, clock)
+    try:
+        prober.step()
+    finally:
+        prober.close()
+    return {m.series.resource for m in taken}, states
+
+
+def test_prober_measures_its_peers_and_gives_the_turn_back():
+    with Endpoint("known to both sides") as peer:
+        service = OneTurn(f"127.0.0.1:{peer.address[1]}")
+        kinds, _ = probes_of(service)
+    assert {"connectTimeTcp", "latencyTcp", "bandwidthTcp"} <= kinds
+    assert service.ended == [("t", ["h0"])]
+
+
+def test_prober_starts_nothing_when_the_answer_came_too_late():
+    clock = chain([0.0], repeat(19.9))  # asked at 0; 20 s less 1 % are nearly over
+    with Endpoint("known to both sides") as peer:
+        service = OneTurn(f"127.0.0.1:{peer.address[1]}")
+        kinds, _ = probes_of(service, clock=clock.__next__)
+    assert (kinds, service.ended) == (set(), [("t", [])])
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9", "127.0.0.1:9", "[::1]:9", "localhost:9", "ada"])
+def test_prober_never_dials_its_own_host_for_a_peer(address):
+    service = OneTurn(address)
+    kinds, states = probes_of(service, listen=("::", 0))
+    assert (kinds, service.ended) == (set(), [("t", [])])
+    assert any(state.startswith(f"link to {address}: is not probed") for state in states)
+
+
+def test_sensor_without_its_service_probes_no_link():
+    class Gone(OneTurn):
+        def ask_turn(self, host):
+            raise ServiceError("nothing answers", transient=True)
+
+    with Endpoint("known to both sides") as peer:
+        kinds, states = probes_of(Gone(f"127.0.0.1:{peer.address[1]}"))
+    assert (kinds, states) == (set(), ["turns: nothing answers"])
+
+
+def refused(file, *more):
+    """Return the line with which a sensor ends that is given a wrong option."""
+    words = ["--service", "http://127.0.0.1:9", "--token-file", str(file), *more]
     done = subprocess.run(
         [sys.executable, "-m", "nws.sensing", *words],
         capture_output=True, text=True, check=False, timeout=60,
@@ -406,3 +495,138 @@ def test_a_token_that_others_can_get_at_ends_the_sensor(tmp_path, mode):
     assert line.startswith(f"nws sense: {file}: ")
     assert f"(mode {mode:o}): chmod 600 {file}" in line
     assert line.endswith(" [file-not-private]")
+
+
+@pytest.mark.parametrize("status", [200, 302, 400, 404, 405, 421, 500])
+def test_nothing_is_dropped_when_something_else_answers(status):
+    store = MoodyStore()
+    queue = DeliveryQueue(store)
+    store.error = ServiceError("Not Found", transient=False, status=status)
+    queue.take(some(5))
+    with pytest.raises(ServiceError):
+        queue.deliver()
+    assert (len(queue), queue.refused) == (5, None)
+
+
+def test_message_that_is_too_large_is_split():
+    class Narrow(MoodyStore):
+        def store(self, measurements):
+            if len(measurements) > 7:
+                raise ServiceError("too large", transient=False, status=413)
+            return super().store(measurements)
+
+    store = Narrow()
+    queue = DeliveryQueue(store)
+    queue.take(some(40))
+    queue.deliver()
+    assert store.taken == some(40)
+
+
+class StrictService(MoodyStore):
+    """Registers nobody, and refuses values above 1; or is not the service at all."""
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.error, self.registrations = error, []
+
+    def register(self, name, **registration):
+        self.registrations.append(registration)
+        raise ServiceError(
+            f"http://x/v1/sensors/{name}: the name is taken", transient=False, status=409
+        )
+
+    def leave(self, name):
+        pass
+
+
+def states_of(service, caplog, *more):
+    """Return what a sensor process of three rounds logs."""
+    words = ["--service", "http://x", "--token-file", "t", "--every", "0.1", "--rounds", "3"]
+    with caplog.at_level("INFO", LOG.name):
+        SensorProcess(parse([*words, *more]), lambda: service).run()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_registration_that_fails_does_not_stop_the_delivery(caplog):
+    service = StrictService()
+    states = states_of(service, caplog)
+    assert {m.series.resource for m in service.taken} >= {"freeDisk"}
+    assert states.count("registration: http://x: the name is taken") == 1
+    assert states.count("delivery: works") == 1
+
+
+def test_measurements_that_are_refused_are_logged(caplog):
+    states = states_of(StrictService(ServiceError("no", transient=False, status=422)), caplog)
+    assert "refused: no" in states
+
+
+def test_measurements_that_are_not_delivered_are_counted_at_the_end(caplog):
+    states = states_of(StrictService(ServiceError("no", transient=False, status=404)), caplog)
+    assert "delivery: no" in states
+    assert "delivery: works" not in states
+    assert re.fullmatch(r"delivery: ends; \d+ measurements are not delivered", states[-1])
+
+
+def test_sensor_that_measures_once_a_day_asks_for_a_lease_that_is_granted(caplog):
+    service = StrictService()
+    states_of(service, caplog, "--every", "86400", "--rounds", "1")
+    seconds = service.registrations[0]["seconds"]
+    lease = Registration("ada", "sensor", "ada", "local", "", (), "op")
+    LeaseRegistry(most=1).renew(lease, seconds, 0.0)
+
+
+def test_peer_whose_probes_all_fail_is_logged_and_moves_on():
+    with Endpoint("known to both sides") as peer:
+        address = f"127.0.0.1:{peer.address[1]}"
+    service = OneTurn(address)  # nothing listens there any more
+    kinds, states = probes_of(service)
+    assert (kinds, service.ended) == (set(), [("t", ["h0"])])
+    assert not any("measured" in state for state in states)
+    (state,) = [state for state in states if state.startswith("link to h0: ")]
+    assert "refused" in state
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--host", "a/b"),
+        ("--site", "a/b"),
+        ("--bytes-per-day", "-1"),
+        ("--bytes-per-day", "nan"),
+        ("--every", "0"),
+        ("--every", "often"),
+        ("--listen", "127.0.0.1:99999"),
+        ("--listen", ":-5"),
+        ("--listen", "nonsense"),
+        ("--service", "ftp://x"),
+        ("--service", "nohost"),
+        ("--service", "http://"),
+        ("--service", f"http://{'a' * 70}"),
+        ("--service", "http://x:99999"),
+        ("--prometheus", "ftp://x"),
+        ("--ca", "authorities.pem"),
+    ],
+)
+def test_wrong_option_of_a_sensor_is_one_line(capsys, option, value):
+    words = ["--service", "http://127.0.0.1:9", "--token-file", "t", "--listen", "0.0.0.0:0"]
+    with pytest.raises(SystemExit) as raised:
+        parse([*words, option, value])
+    assert raised.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("nws sense: ")
+    assert option in line
+    assert line.endswith(" [option-invalid]")
+    assert not re.search(r" _\w+|this machine", line)
+
+
+def test_measurements_that_are_lost_are_counted_in_the_log(caplog):
+    service = StrictService(ServiceError("no", transient=False, status=404))
+    words = ["--service", "http://x", "--token-file", "t", "--every", "0.1", "--rounds", "5"]
+    process = SensorProcess(parse(words), lambda: service)
+    process.deliveries.take(some(20_500))
+    with caplog.at_level("INFO", LOG.name):
+        process.run()
+    states = [record.getMessage() for record in caplog.records]
+    lost = [state for state in states if state.startswith("lost: ")]
+    assert lost[-1] == f"lost: {process.deliveries.lost} measurements, as too many waited"
+    assert len(lost) <= 2

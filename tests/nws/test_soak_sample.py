@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOAK = Path(__file__).parents[1] / "soak_nws.py"
-SAMPLE = ["kills=3", "power=2", "archive=3", "full=1", "syscalls=1", "damage=10", "fuzz=1"]
+SAMPLE = ["kills=10", "power=10", "archive=10", "full=1", "syscalls=1", "damage=100", "fuzz=1"]
 PLANTED = ["kills=2+early", "power=2+no-sync"]
 
 pytestmark = [pytest.mark.more, pytest.mark.xdist_group("soak")]

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nws import (
-    BATCH,
     InputError,
     Measurement,
     ProbeTurns,
@@ -18,6 +17,7 @@ from nws import (
     SeriesName,
     cliques_of,
     pairs,
+    read_batch,
 )
 from nws import answer_request as answer
 from nws import decode_request as decode
@@ -84,7 +84,8 @@ def test_it_needs_nothing_but_the_standard_library():
 @pytest.mark.more
 def test_its_measurements_are_what_the_service_takes(asked):
     number, line = asked.ask("sense", host="ada", rounds=2)
-    BATCH.validate_python({"measurements": json.loads(line)["measurements"]}, strict=True)
+    message = {"schema": "nws.measurements/1", "measurements": json.loads(line)["measurements"]}
+    assert read_batch(json.dumps(message))
     (reply,) = asked.talk.feed(line)
     assert reply.id == number
     kinds = [str(m.series) for m in reply.measurements]

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import re
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,7 +15,20 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import requests
 
-from nws import Client, EventBroker, Listen, ServiceError, Serving, TooManyError
+from nws import (
+    AVAILABLE_CPU,
+    FREE_MEMORY,
+    Client,
+    EventBroker,
+    Listen,
+    SeriesName,
+    SeriesSummary,
+    ServiceError,
+    Serving,
+    TooManyError,
+)
+
+KINDS = (AVAILABLE_CPU, FREE_MEMORY)
 
 
 @pytest.fixture(scope="module")
@@ -117,11 +132,57 @@ def test_a_reader_that_falls_behind_is_told_of_the_gap_and_let_go():
         subscriber = broker.subscribe("availableCpu/*")
         with pytest.raises(TooManyError):
             broker.subscribe("*")
-        broker.publish([("availableCpu/ada", float(at), 0.5) for at in range(5)])
-        broker.publish([("freeMemory/ada", 1.0, 0.5)])
+        cpu, memory = (SeriesSummary(SeriesName.parse(f"{kind}/ada"), 1) for kind in KINDS)
+        broker.publish([(cpu, at, float(at), 0.5) for at in range(5)], asyncio.get_running_loop())
+        broker.publish([(memory, 5, 1.0, 0.5)], asyncio.get_running_loop())
         return [piece async for piece in subscriber.lines(beat=5)]
 
     hello, events, gap = asyncio.run(scene())
     assert hello == b": hello\n\n"
     assert events.count(b"event: measurement") == 3
     assert gap == b'event: gap\ndata: {"lost": 2}\n\n'
+
+
+def test_slow_reader_gets_the_gap_after_the_last_event_before_it():
+    async def scene():
+        broker, loop = EventBroker(waiting=2000), asyncio.get_running_loop()
+        cpu = SeriesSummary(SeriesName("availableCpu", "ada"), 1)
+        reader, pieces = broker.subscribe("*").lines(), []
+        await anext(reader)
+        for start in range(0, 45_000, 1500):  # the reader takes 1000 events between two commits
+            broker.publish([(cpu, at, float(at), 0.5) for at in range(start, start + 1500)], loop)
+            await asyncio.sleep(0)
+            with contextlib.suppress(StopAsyncIteration):
+                pieces.append(await anext(reader))
+        return pieces
+
+    *events, gap = asyncio.run(scene())
+    found = re.findall(rb'"time": (\d+)', b"".join(events))
+    assert [*map(int, found)] == [*range(len(found))]
+    assert gap.startswith(b"event: gap")
+
+
+def test_event_loop_does_not_match_or_encode_events():
+    calls = 0
+
+    def count(frame, event, _):
+        nonlocal calls
+        calls += event == "call" and frame.f_globals["__name__"].startswith(("nws", "json", "fnm"))
+
+    async def scene():
+        broker, loop = EventBroker(), asyncio.get_running_loop()
+        cpu = SeriesSummary(SeriesName("availableCpu", "ada"), 1)
+        arrivals = [(cpu, at, float(at), 0.5) for at in range(500)]
+        readers = [broker.subscribe("availableCpu/*").lines() for _ in range(20)]
+        for reader in readers:
+            await anext(reader)
+        await asyncio.to_thread(broker.publish, arrivals, loop)
+        sys.setprofile(count)
+        try:
+            pieces = [await anext(reader) for reader in readers]
+        finally:
+            sys.setprofile(None)
+        assert {piece.count(b"event: measurement") for piece in pieces} == {500}
+
+    asyncio.run(scene())
+    assert calls < 20 * 100

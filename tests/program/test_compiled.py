@@ -125,7 +125,7 @@ def by_hand(program, *settings, ranks=1, launcher=None):
     assert done.returncode == 0, done.stderr
     return re.fullmatch(
         r"(\d+) iterations in \S+ s on (\d+) ranks? \((.*)\), sha256 ([0-9a-f]{16})",
-        done.stdout.strip(),
+        done.stdout.splitlines()[0],  # mpiexec prints exit codes after it
     ).groups()
 
 
@@ -495,6 +495,19 @@ def changed(scaffolded, tmp_path, old, by):
 
 
 @pytest.mark.mpi
+def test_scaffold_in_c_links_the_mathematical_library(scaffolded, tmp_path):
+    calls = "    if (erf((double)argc) < 0) return 3;\n    apples_begin("
+    header = "#include <stdlib.h>"
+    text = (scaffolded("c") / "program.c").read_text()
+    shutil.copytree(scaffolded("c"), tmp_path / "math", ignore=shutil.ignore_patterns("program"))
+    text = text.replace(header, f"#include <math.h>\n{header}").replace("    apples_begin(", calls)
+    assert calls in text
+    (tmp_path / "math" / "program.c").write_text(text)
+    program = built(tmp_path / "math")
+    assert called([program, "--set", "grid=24", "--set", "iterations=2"]).returncode == 0
+
+
+@pytest.mark.mpi
 @pytest.mark.more
 def test_what_goes_wrong_in_the_program_is_an_event_and_ends_all_ranks(scaffolded, tmp_path):
     sweep, result = "        sweep(old, new, rows, n);\n", "apples_result(old + n + 3, rows, n"
@@ -524,6 +537,17 @@ def test_what_goes_wrong_in_the_program_is_an_event_and_ends_all_ranks(scaffolde
             assert ended != 0
             assert "done" not in {event["event"] for event in events}
         shutil.rmtree(tmp_path / "changed")
+
+
+@pytest.mark.mpi
+@pytest.mark.more
+def test_text_without_a_newline_hides_no_event_of_a_program_in_c(scaffolded, tmp_path):
+    says = 'printf("Reading ... "); fflush(stdout);\n'
+    begin = "    apples_begin("
+    program = changed(scaffolded, tmp_path, begin, f"    {says}{begin}")
+    ended, events, told = asked(program, task(), tmp_path)
+    assert ended == 0, told
+    assert events[0]["event"] == "ready"
 
 
 EARLY = """
@@ -583,7 +607,7 @@ def test_numbers_have_a_point_in_a_program_that_speaks_another_language(scaffold
     german = {"LOCPATH": str(tmp_path), "LC_ALL": "de_DE.UTF-8"}
     done = called([program], APPLES_TASK=str(path), **german)
     assert done.returncode == 0, done.stdout
-    result, ended = (json.loads(line) for line in done.stdout.splitlines()[-2:])
+    result, ended = (json.loads(line) for line in done.stdout.split("\n\n")[-2:])
     assert (result["sha256"], ended) == (alone(24, 9)[0], {"event": "done"})
     done = called([program, "--set", "grid=24", "--set", "iterations=9"], **german)
     assert done.returncode == 0, done.stderr
@@ -724,7 +748,7 @@ def test_a_resize_is_refused_in_one_line_and_changes_nothing():
     begun = command("apples", "run", "--detach", "--set", "iterations=100000000", *SMALL)
     assert begun.code == 0, begun.err
     job = begun.document["id"]
-    refused = command("apples", "resize", job, "--hosts", "here")
+    refused = command("apples", "resize", job, "--on", "here")
     assert refused.code != 0
     (code,) = refused.error_codes
     assert code == "run-not-resizable"

@@ -33,6 +33,23 @@ with Task(defaults={"grid": 24, "iterations": 9}) as task:
 """
 
 
+NEW_ARRAYS = """
+import weakref
+import numpy as np
+from apples.program import Task
+
+with Task(defaults={"grid": 24, "iterations": 9}) as task:
+    n, arrays = task.parameters["grid"], []
+    for i in task.iterations():
+        u = np.ones((len(task.strip) + 2, n))
+        arrays.append(weakref.ref(u))
+        task.exchange(u)
+    alive = sum(array() is not None for array in arrays)
+    assert alive <= 2, alive
+    task.result(u[1:-1])
+"""
+
+
 def task(**more):
     found = {"schema": "apples.task/1", "mode": "run", "parameters": {"grid": 24, "iterations": 9}}
     found |= {"implementations": {}, "output": None, "save": False, "progress_seconds": 0}
@@ -80,6 +97,24 @@ def test_the_module_needs_nothing_but_the_standard_library():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_text_without_a_newline_hides_no_event(run, ranks):
+    """On any rank: before the task, in the loop, and before the result's row digests."""
+    says = 'print("Reading the coefficients ... ", end="", flush=True)\n'
+    text = SWEEPS.replace("with Task(", says + "with Task(")
+    text = text.replace("WRONG", says.strip()).replace(
+        "    task.result", "    " + says + "    task.result"
+    )
+    pieces = partition(("ada", ranks, 24))
+    code, events, said = run(text, ranks=ranks, asked=task(partition=pieces))
+    assert code == 0, said
+    names = [event["event"] for event in events]
+    assert names[0] == "ready"
+    assert "progress" in names
+    assert names[-2:] == ["result", "done"]
 
 
 HIDES = """
@@ -197,6 +232,17 @@ def test_who_leaves_the_loop_has_done_the_iteration_and_the_result_is_kept(run, 
     assert [path.name for path in kept.parent.iterdir()] == ["result.npy"]
 
 
+@pytest.mark.mpi
+def test_iteration_in_which_loop_is_left_counts_if_its_iterator_is_kept(run):
+    program = SWEEPS.replace("for i in task", "steps = task").replace(
+        "iterations():", "iterations()\n    for i in steps:"
+    )
+    alone = task(partition=partition(("ada", 1, 24)))
+    code, events, said = run(program.replace("WRONG", "if i == 4: break"), asked=alone)
+    assert code == 0, said
+    assert events[-2]["iterations"] == 5
+
+
 @pytest.mark.more
 @pytest.mark.mpi
 @pytest.mark.parametrize(
@@ -296,18 +342,24 @@ def test_ranks_of_a_host_share_its_rows_the_earlier_ones_the_larger_pieces():
 @pytest.mark.parametrize(
     ("change", "code", "fields"),
     [
-        ({"schema": "apples.task/2"}, "task-invalid", {"field": "schema"}),
+        ({"schema": "apples.task/2"}, "task-invalid",
+         {"field": "schema", "value": "apples.task/2"}),
         ({"mode": "dream"}, "task-invalid", {"field": "mode", "value": "dream"}),
         ({"parameters": []}, "task-invalid", {"field": "parameters", "value": []}),
         ({"save": True}, "task-invalid", {"field": "save", "value": True}),
         ({"progress_seconds": -1}, "task-invalid", {"field": "progress_seconds", "value": -1}),
-        ({"partition": []}, "task-invalid", {"field": "partition"}),
-        ({"partition": [{"host": "ada"}]}, "partition-invalid",
-         {"index": 0, "known": ["host", "ranks", "first_row", "rows"]}),
+        ({"distances": {"ada": {"bob": 0}}}, "task-invalid",
+         {"field": "distances", "value": {"ada": {"bob": 0}}}),
+        ({"partitions": None}, "task-invalid", {"field": "partitions", "value": None}),
+        ({"partition": []}, "task-invalid", {"field": "partition", "value": []}),
+        ({"partition": {}}, "task-invalid", {"field": "partition", "value": {}}),
+        ({"partition": ["ada"]}, "partition-invalid", {"index": 0}),
+        ({"partition": [{"host": "ada"}]}, "partition-invalid", {"index": 0}),
         ({"partition": partition(("ada", 1, 5)) * 2}, "partition-invalid",
-         {"index": 1, "rows": [0, 5], "ranks": 1}),
-        ({"partition": partition(("ada", 6, 5))}, "partition-invalid",
-         {"index": 0, "rows": [0, 5], "ranks": 6}),
+         {"value": 10, "bound": 5}),
+        ({"partition": partition(("ada", 1, 5))[:1] + partition(("ada", 1, 6), ("bob", 1, 5))[1:]},
+         "partition-invalid", {"value": 10, "bound": 11}),
+        ({"partition": partition(("ada", 6, 5))}, "partition-invalid", {"index": 0}),
         ({"partition": partition(("ada", 1, True))}, "partition-invalid", {"index": 0}),
         ({"mode": "calibrate", "sizes": [0]}, "task-invalid", {"field": "sizes", "value": [0]}),
     ],
@@ -326,18 +378,20 @@ def rectangles(*pieces):
 @pytest.mark.parametrize(
     ("partition", "code", "fields"),
     [
-        (rectangles(("ada", 1, 0, 9, 0, 9), ("bob", 1, 8, 1, 8, 1)), "rectangles-overlap",
-         {"index": 1, "host": "ada"}),
-        (rectangles(("ada", 1, 0, 9, 0, 4), ("bob", 1, 0, 8, 4, 5)), "rectangles-incomplete",
+        (rectangles(("ada", 1, 0, 9, 0, 9), ("bob", 1, 8, 1, 8, 1)), "partition-invalid",
+         {"value": 82, "bound": 81}),
+        (rectangles(("ada", 1, 0, 6, 0, 4), ("bob", 1, 5, 4, 0, 3)), "partition-invalid",
+         {"value": 36, "bound": 36}),
+        (rectangles(("ada", 1, 0, 9, 0, 4), ("bob", 1, 0, 8, 4, 5)), "partition-invalid",
          {"value": 76, "bound": 81}),
-        (rectangles(("ada", 1, 0, 9, -1, 9)), "rectangle-invalid", {"index": 0}),
-        (rectangles(("ada", 1, 0, 9, 0, 0)), "rectangle-invalid", {"index": 0}),
-        (rectangles(("ada", 1, 0, 9, 0, 4)) + partition(("bob", 1, 9)), "rectangle-invalid",
-         {"index": 1}),
+        (rectangles(("ada", 1, 0, 9, -1, 9)), "partition-invalid", {"index": 0}),
+        (rectangles(("ada", 1, 0, 9, 0, 0)) + rectangles(("bob", 1, 0, 9, 0, 4)), "partition-invalid",
+         {"value": 72, "bound": 36}),
+        (rectangles(("ada", 1, 0, 9, 0, 4)) + partition(("bob", 1, 9)), "partition-invalid",
+         {"value": 72, "bound": 36}),
         ([*rectangles(("ada", 1, 0, 9, 0, 4)), {"host": "bob", "columns": 1}], "partition-invalid",
-         {"index": 1, "known": ["host", "ranks", "first_row", "rows", "first_column", "columns"]}),
-        (rectangles(("ada", 10, 0, 9, 0, 9)), "partition-invalid",
-         {"index": 0, "rows": [0, 9], "ranks": 10}),
+         {"index": 1}),
+        (rectangles(("ada", 10, 0, 9, 0, 9)), "partition-invalid", {"index": 0}),
         (rectangles(("ada", 1, 0, 9, 0, 2.5)), "partition-invalid", {"index": 0}),
     ],
 )  # fmt: skip
@@ -487,7 +541,7 @@ import numpy as np
 from apples import malleable
 
 job = malleable.Job()
-fill = lambda value: lambda first, rows: rows.fill(value)
+fill = lambda value: lambda rows, block: block.fill(value)
 u, v, other = (job.array(name, (12, 3), halo=1, fill=fill(k)) for k, name in enumerate("uvw"))
 narrow = job.array("narrow", (12, 3))
 job.safepoint()
@@ -515,3 +569,9 @@ def test_declared_arrays_change_places_by_swap(run):
 
 def test_no_test_here_inherits_a_task():
     assert "APPLES_TASK" not in os.environ
+
+
+def test_arrays_that_are_made_anew_in_each_iteration_are_not_kept(run):
+    code, events, said = run(NEW_ARRAYS, ranks=2, asked=task(partition=partition(("ada", 2, 24))))
+    assert code == 0, said
+    assert events[-1]["event"] == "done"

@@ -71,6 +71,17 @@ def test_a_task_stays_in_its_subnet_if_it_can():
     assert check_for_migration([giver, idle_there])[0].target == 1
 
 
+def test_node_that_gets_no_task_stays_free_for_next_giver():
+    loaded = [NodeCapacity("ada", {"cpu": 0.0}, (0,)), NodeCapacity("bob", {"cpu": 0.1}, (1,))]
+    nodes = [*loaded, NodeCapacity("eve", {"cpu": 1.0})]
+
+    def none_of_ada(giver, _taker):
+        return None if giver == 0 else 1
+
+    moves = check_for_migration(nodes, choose=none_of_ada)
+    assert [(move.task, move.source, move.target) for move in moves] == [(1, 1, 2)]
+
+
 def test_priorities_weigh_attributes_and_one_that_nobody_measured_counts_as_used_up():
     node = NodeCapacity("ada", {"cpu": 0.5, "memory": 1.0})
     assert node.capacity({"cpu": 1.0, "memory": 3.0}) == 0.875

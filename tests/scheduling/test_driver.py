@@ -222,19 +222,20 @@ class Endless(SchedulingPolicy):
 
 
 @pytest.mark.parametrize(
-    ("failing", "kind", "fields"),
+    ("failing", "kind", "reason", "line"),
     [
-        (Raises, "raises", {"exception": "IndexError"}),
-        (Leaves, "raises", {"exception": "SystemExit"}),
-        (Silent, "raises", {"exception": "TypeError"}),
-        (Endless, "too many", {"bound": 20}),
+        (Raises, "raises", "IndexError", 2),
+        (Leaves, "exits", "SystemExit", 1),
+        (Silent, "raises", "TypeError", 0),
+        (Endless, "too many", "20", 2),
     ],
 )
-def test_a_policy_that_fails_is_one_line_and_nothing_is_carried_out(failing, kind, fields):
+def test_a_policy_that_fails_is_one_line_and_nothing_is_carried_out(failing, kind, reason, line):
     stage = Stage(failing())
     stage.driver.submit(rigid(1, 1))
-    fails = with_code("policy-failed", policy=failing.__name__, kind=kind, time=0.0, **fields)
-    with pytest.raises(UsageError, check=fails):
+    where = f"{__file__}:{failing.decide.__code__.co_firstlineno + line}"
+    fails = with_code("policy-failed", policy=failing.__name__, kind=kind, time=0.0, where=where)
+    with pytest.raises(UsageError, match=reason, check=fails):
         stage.driver.run_pass()
     assert stage.told() == []
 

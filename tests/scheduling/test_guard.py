@@ -1,252 +1,366 @@
-"""A user's policy under guard: whatever it does costs its pass, and the state it sees is the ledger's."""
+"""A user's policy in a live scheduler: whatever it does costs its passes, and the deciding thread never waits."""
 
 import os
-import re
-import signal
 import threading
+import time
 from pathlib import Path
 
 import hostile
-import numpy as np
 import pytest
 from coding import with_code
-from drawn import examples
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from apples.errors import UsageError
 from apples.scheduling import (
-    HEADER,
-    LOOK_SECONDS,
-    POLICIES,
-    Easy,
-    FirstComeFirstServed,
+    ClusterLedger,
+    Driver,
     GuardedPolicy,
-    Wake,
+    Job,
+    SchedulerBackend,
 )
-from apples.simulation import NodeFailure, SimulationConfig, mark_malleable, rigid, simulate
 
 KINDS = [
     kind
     for kind in vars(hostile).values()
     if isinstance(kind, type) and issubclass(kind, hostile.Policy) and kind is not hostile.Policy
 ]
-#: What each kind is counted as where it is not `raises`.
+#: What each kind is counted as where it is not `raises`; None: it decides nothing, or what the ledger allows.
 COUNTED = {
     "Interrupts": "exits", "Leaves": "exits", "LeavesAtOnce": "exits", "Crashes": "exits",
-    "ClosesEverything": "exits", "KillsItself": "starts processes",
-    "KillsItsParent": "starts processes", "Loops": "loops", "LoopsWhateverComes": "loops",
-    "Sleeps": "loops", "LoopsInC": "loops", "WritesToEverything": "loops",
+    "ClosesEverything": "exits", "KillsItself": "exits", "KillsItsParent": "exits",
+    "BecomesAnother": "exits", "Loops": "loops", "LoopsWhateverComes": "loops",
+    "Sleeps": "loops", "LoopsInC": "loops", "StartsPrograms": "loops", "AsksTheShell": "loops",
+    "WritesToEverything": "answers nonsense",
     "EndsNever": "too many", "AMillion": "too many", "EatsMemory": "memory",
-    "EatsMemoryInBites": "memory", "Forks": "starts processes",
-    "StartsPrograms": "starts processes", "AsksTheShell": "starts processes",
-    "BecomesAnother": "starts processes", "NoDecision": "no decision",
+    "EatsMemoryInBites": "memory", "NoDecision": "no decision",
     "NotDecisions": "no decision", "HalfANode": "no decision", "NoNumber": "no decision",
     "NumberOfAnotherKind": "no decision", "JobOfAnotherKind": "no decision",
     "HoldsWithoutReason": "no decision", "ReasonsAtLength": "no decision",
     "RejectsWithAPicture": "no decision", "UnknownJob": "refused", "OthersJob": "refused",
     "NegativeNodes": "refused", "TooMany": "refused", "Twice": "refused",
     "NodesThatAreNot": "refused", "Past": "refused", "WakesInThePast": "refused",
-    "RequeuesWhatDoesNotRun": "refused", "ChangesAJobByForce": "refused", "Idle": "idle",
-    "PromisesOnly": "idle", "HoldsAll": "idle",
+    "RequeuesWhatDoesNotRun": "refused", "ChangesAJobByForce": "refused", "Idle": None,
+    "PromisesOnly": None, "HoldsAll": None, "Forks": None,
 }  # fmt: skip
-JOBS = rigid(np.arange(6.0), np.full(6, 4.0), np.array([3, 2, 4, 1, 2, 4]), np.full(6, 5.0))
-MACHINE = SimulationConfig(4)
+DECIDES_SECONDS = 0.05
+"""Bound of one pass in the deciding thread; the child has a second and more."""
+
+
+class Recorder(SchedulerBackend):
+    """Carries nothing out; keeps the failures and the passes that were asked for."""
+
+    def __init__(self):
+        self.failures, self.refused, self.wakes = [], [], []
+
+    def start_job(self, running):
+        pass
+
+    migrate_job = update_share = requeue_job = start_job
+
+    def resize_job(self, running, nodes_before):
+        pass
+
+    def reject_job(self, job, reason):
+        pass
+
+    def wake_at(self, time):
+        self.wakes.append(time)
+
+    def policy_failed(self, failure):
+        self.failures.append(failure)
+
+    def refuse(self, refused):
+        self.refused.append(refused)
+
+
+class Live:
+    """A driver on the clock of the wall, as the live scheduler runs it: a pass whenever there is an answer."""
+
+    def __init__(self, policy, nodes=4):
+        self.policy, self.answered = policy, threading.Event()
+        policy.on_answer = self.answered.set
+        self.ledger, self.backend = ClusterLedger(nodes), Recorder()
+        self.driver = Driver(policy, self.ledger, lambda: 0.0, self.backend)
+        self.longest = 0.0
+
+    def run_pass(self):
+        began = time.thread_time()
+        self.driver.run_pass()
+        self.longest = max(self.longest, time.thread_time() - began)
+
+    def decide(self, seconds=60.0):
+        """Run a pass, and another one when the policy has answered."""
+        self.answered.clear()
+        self.run_pass()
+        if not self.policy.disabled:
+            assert self.answered.wait(seconds)
+            self.run_pass()
+
+
+def queue_of(live, widths=(3, 2, 4, 1)):
+    for number, width in enumerate(widths, 1):
+        live.driver.submit(Job(number, 0.0, width, 5.0, width, width))
 
 
 def children():
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
-def test_there_are_forty_kinds_of_hostile_policies():
-    assert len(KINDS) >= 40
+def written(tmp_path, body, name="Mine"):
+    """Return the name of a policy of such a `decide`."""
+    path = tmp_path / "mine.py"
+    lines = "\n".join(f"        {line}" for line in body.splitlines())
+    path.write_text(
+        "import os, time\nfrom apples.scheduling import *\n\n\n"
+        f"class {name}(Easy):\n    def decide(self, cluster):\n{lines}\n"
+    )
+    return f"{path}:{name}"
+
+
+def test_there_are_fifty_kinds_of_hostile_policies():
+    assert len(KINDS) >= 50
 
 
 @pytest.mark.more
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_hostile_policy_costs_its_pass_and_is_named_with_its_line_and_the_run_goes_on(
-    kind, capfd
-):
+def test_a_hostile_policy_costs_its_pass_and_is_named_with_its_line(kind, capfd):
     before = children()
-    # What needs no end comes to one soon; the others have as long as they need on a loaded machine.
-    seconds = 0.1 if COUNTED.get(kind.__name__) == "loops" else 20.0
-    guard = GuardedPolicy(kind, f"hostile.py:{kind.__name__}", seconds=seconds, patience=0.05)
+    counted = COUNTED.get(kind.__name__, "raises")
+    # What has no end is stopped soon; the others have as long as they need on a loaded machine.
+    seconds = 0.3 if counted == "loops" else 20.0
+    name = f"{hostile.__file__}:{kind.__name__}"
+    policy = GuardedPolicy(name, seconds=seconds)
+    live = Live(policy)
+    queue_of(live)
     try:
-        result = simulate(JOBS, guard, MACHINE)
+        live.decide()
+        if counted is None:
+            assert live.backend.failures == []
+            return
+        for _ in range(20):
+            if live.backend.failures:
+                break
+            time.sleep(0.1)  # it answered before it ended
+            live.decide()
+        failure = live.backend.failures[0]
+        assert failure.kind == counted, str(failure)
+        assert "\n" not in str(failure)
+        assert len(str(failure)) < 900
+        assert str(failure).startswith(f"policy {name} at ")
+        file, line = failure.where.rsplit(":", 1)
+        assert Path(file) == Path(hostile.__file__)
+        assert 0 < int(line) <= len(Path(file).read_text().splitlines())
+        # First come, first served: job 1 has its nodes, and job 2 does not fit beside it.
+        assert 1 in live.ledger.running
+        assert live.ledger.free in {0, 1, 3}
     finally:
-        guard.close()
-    first, count = result.failures[0]
-    assert first.kind == COUNTED.get(kind.__name__, "raises"), str(first)
-    assert result.failed_passes >= count > 0
-    assert "\n" not in str(first)
-    assert str(first).startswith(f"policy hostile.py:{kind.__name__} at ")
-    file, line = first.where.rsplit(":", 1)
-    assert Path(file) == Path(hostile.__file__)
-    assert 0 < int(line) <= len(Path(file).read_text().splitlines())
-    assert len(str(first)) < 700
-    assert result.completed.all()
-    if first.kind != "idle" and kind is not hostile.ChangesAJobByForce:
-        plain = simulate(JOBS, FirstComeFirstServed(), MACHINE)
-        assert result.start.tolist() == plain.start.tolist()
+        policy.close()
+    end = time.monotonic() + 10.0  # a process that was killed may take a moment to end
+    while not children() <= before and time.monotonic() < end:
+        time.sleep(0.05)
     assert children() <= before
     assert capfd.readouterr().out == ""
 
 
-def test_a_policy_that_fails_now_and_then_decides_the_other_passes():
-    class Moody(Easy):
-        def decide(self, cluster):
-            if int(cluster.time) % 3 == 1:
-                raise ValueError("not at such a time")
-            return super().decide(cluster)
-
-    guard = GuardedPolicy(Moody, "Moody")
-    result = simulate(JOBS, guard, MACHINE)
-    guard.close()
-    assert 0 < result.failed_passes < result.passes
-    assert result.put_aside is None
-    assert result.completed.all()
-
-
-def test_a_policy_that_is_never_right_is_put_aside():
+def test_a_policy_that_is_closed_while_its_process_starts_leaves_no_process():
     before = children()
-    guard = GuardedPolicy(hostile.Raises, "Raises")
-    many = rigid(np.arange(300.0), np.ones(300), np.ones(300, dtype=int), np.ones(300))
-    result = simulate(many, guard, MACHINE)
-    assert result.put_aside is not None
-    assert sum(count for _, count in result.failures) == result.failed_passes == result.passes
+    policy = GuardedPolicy("easy")
+    live = Live(policy)
+    policy.close()
+    live.run_pass()  # another process starts, for this pass
+    policy.close()
+    assert live.answered.wait(30)
     assert children() <= before
 
 
-def test_a_policy_that_wakes_for_ever_while_nothing_happens_is_stopped():
-    class Insomniac(Easy):
-        pause = 0.001
-
-        def decide(self, cluster):
-            yield from super().decide(cluster)
-            yield Wake(cluster.time + self.pause)
-
-    class Patient(Insomniac):
-        pause = 1.0
-
-    for kind, failed in ((Insomniac, True), (Patient, False)):
-        guard = GuardedPolicy(kind, kind.__name__, patience=60.0, wakes_in_a_row=50)
-        jobs = rigid(np.zeros(1), np.full(1, 200.0), np.ones(1, dtype=int), np.full(1, 200.0))
-        result = simulate(jobs, guard, MACHINE)
-        guard.close()
-        assert result.completed.all()
-        assert [first.kind for first, _ in result.failures] == (["wakes"] if failed else [])
-        if failed:
-            assert re.findall(r"[\d.]+", result.failures[0][0].reason) == ["50", "0.049"]
+def test_a_policy_that_sleeps_does_not_stop_the_thread_that_decides(tmp_path):
+    policy = GuardedPolicy(written(tmp_path, "time.sleep(60)\nyield"), seconds=0.5)
+    live = Live(policy)
+    queue_of(live)
+    try:
+        live.run_pass()
+        assert live.ledger.running == {}
+        assert len(live.backend.wakes) == 1
+        began = time.monotonic()
+        assert live.answered.wait(30)
+        assert time.monotonic() - began > 0.1
+        live.run_pass()
+        assert [failure.kind for failure in live.backend.failures] == ["loops"]
+        assert list(live.ledger.running) == [1]
+    finally:
+        policy.close()
+    assert live.longest < DECIDES_SECONDS
 
 
-def test_what_a_policy_prints_goes_to_stderr_up_to_a_bound(capfd):
-    class Prints(Easy):
-        def decide(self, cluster):
-            print("a" * 10_000)
-            return super().decide(cluster)
+def test_first_come_first_served_decides_while_a_policy_is_late(tmp_path):
+    policy = GuardedPolicy(written(tmp_path, "time.sleep(60)\nyield"), seconds=30.0)
+    live = Live(policy)
+    queue_of(live)
+    try:
+        live.run_pass()
+        policy._deadline = time.monotonic()
+        live.run_pass()
+        assert list(live.ledger.running) == [1]
+        assert live.backend.failures == []
+        assert live.ledger.state.events.submitted == (
+            1,
+            2,
+            3,
+            4,
+        )  # the policy is still to see them
+    finally:
+        policy.close()
 
-    guard = GuardedPolicy(Prints, "Prints")
-    result = simulate(JOBS, guard, MACHINE)
-    guard.close()
-    assert result.failed_passes == 0
+
+@pytest.mark.parametrize("body", ["yield 1 // 0", "yield Start(99, 1)", "yield 1"])
+def test_a_policy_that_always_fails_is_disabled_and_others_decide(tmp_path, body):
+    before = children()
+    policy = GuardedPolicy(written(tmp_path, body))
+    live = Live(policy)
+    queue_of(live)
+    while not policy.disabled and len(live.backend.failures) <= 100:
+        live.decide()
+    count = len(live.backend.failures)
+    assert count == 100
+    assert children() <= before
+    live.ledger.end(1)
+    live.run_pass()
+    assert live.backend.failures[count:][0].kind == "disabled"
+    assert 2 in live.ledger.running
+
+
+def test_a_policy_that_loses_too_much_time_is_disabled(tmp_path):
+    name = written(tmp_path, "time.sleep(60)\nyield")
+    policy = GuardedPolicy(name, seconds=0.1, max_lost_seconds=0.15)
+    live = Live(policy)
+    queue_of(live)
+    while not policy.disabled:
+        live.decide()
+    assert 1 <= len(live.backend.failures) <= 2
+
+
+def test_a_decision_that_is_out_of_date_is_left_and_the_policy_is_asked_again(tmp_path):
+    policy = GuardedPolicy(written(tmp_path, "yield from super().decide(cluster)"))
+    live = Live(policy)
+    queue_of(live, (4, 4))
+    try:
+        live.answered.clear()
+        live.run_pass()
+        live.driver.withdraw(1)
+        assert live.answered.wait(60)
+        live.run_pass()
+        assert live.ledger.running == {}
+        assert live.backend.failures == []
+        assert live.backend.wakes[-1] == 0.0
+        live.decide()
+        assert list(live.ledger.running) == [2]
+        assert live.ledger.state.events.withdrawn == ()
+    finally:
+        policy.close()
+
+
+@pytest.mark.parametrize(
+    ("end", "shown"),
+    [
+        ("os._exit(3)", "status 3"),
+        ("os._exit(255)", "status 255"),
+        ("os._exit(163)", "status 163"),
+        ("os.kill(os.getpid(), 9)", "SIGKILL"),
+    ],
+)
+def test_a_policy_is_started_again_after_it_ended(tmp_path, end, shown):
+    body = f"if len(cluster.queue) == 2:\n    {end}\nyield from super().decide(cluster)"
+    policy = GuardedPolicy(written(tmp_path, body))
+    live = Live(policy)
+    queue_of(live, (4, 4))
+    try:
+        live.decide()
+        assert [shown in failure.reason for failure in live.backend.failures] == [True]
+        live.driver.end(1)
+        live.decide()
+        assert list(live.ledger.running) == [2]
+        assert len(live.backend.failures) == 1
+    finally:
+        policy.close()
+
+
+def test_the_child_ends_with_the_process_that_started_it(tmp_path):
+    name = written(tmp_path, "while True: pass")
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        policy = GuardedPolicy(name, seconds=60.0)
+        live = Live(policy)
+        queue_of(live)
+        live.run_pass()
+        os.write(writer, f"{policy._child._process.pid}\n".encode())
+        os._exit(0)
+    os.waitpid(pid, 0)
+    child = int(os.read(reader, 20))
+    for number in (reader, writer):
+        os.close(number)
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{child}/stat").exists() and time.monotonic() < deadline:
+        if Path(f"/proc/{child}/stat").read_text().split(")")[1].split()[0] == "Z":
+            break
+        time.sleep(0.05)
+    else:
+        assert not Path(f"/proc/{child}").exists()
+
+
+def test_what_a_policy_prints_goes_to_stderr_up_to_a_bound(tmp_path, capfd):
+    policy = GuardedPolicy(
+        written(
+            tmp_path, "for _ in range(9): print('a' * 10_000)\nyield from super().decide(cluster)"
+        )
+    )
+    live = Live(policy)
+    queue_of(live)
+    live.decide()
+    policy.close()
+    assert list(live.ledger.running) == [1, 4]
     shown = capfd.readouterr()
     assert shown.out == ""
     assert 64 << 10 <= len(shown.err) < 70_000
 
 
-def test_a_policy_that_cannot_be_made_is_one_line():
+def test_a_policy_that_cannot_be_made_is_one_line(tmp_path):
     before = children()
-
-    def make():
-        raise RuntimeError("no such licence")
-
-    line = make.__code__.co_firstlineno + 1
-    fails = with_code("policy-failed", policy="mine", kind="starts", file=__file__, line=line)
-    with pytest.raises(UsageError, check=fails):
-        GuardedPolicy(make, "mine")
+    path = tmp_path / "mine.py"
+    path.write_text("def make():\n    raise RuntimeError('no such licence')\n")
+    with pytest.raises(
+        UsageError, check=with_code("user-code-failed", policy=f"{path}:make", kind="RuntimeError")
+    ) as caught:
+        GuardedPolicy(f"{path}:make")
+    assert f"{path}:2" in str(caught.value)
+    path.write_text("import os\nos._exit(255)\n")
+    with pytest.raises(UsageError, match="status 255", check=with_code("policy-failed")):
+        GuardedPolicy(f"{path}:make")
     assert children() <= before
 
 
-@pytest.mark.parametrize("given", ["week", -1.0, float("nan")])
-def test_a_half_life_that_is_none_is_refused_before_the_first_pass(given):
-    class Forgets(Easy):
-        usage_half_life = given
-
-    with pytest.raises(
-        UsageError, check=with_code("value-invalid", policy="Forgets", value=repr(given))
-    ):
-        GuardedPolicy(Forgets, "Forgets")
-
-
-def test_a_policy_that_is_asked_strictly_ends_the_run():
-    guard = GuardedPolicy(hostile.Raises, "Raises")
-    with pytest.raises(
-        UsageError, check=with_code("policy-failed", policy="Raises", kind="raises", time=0.0)
-    ):
-        simulate(JOBS, guard, SimulationConfig(4, strict=True))
-    guard.close()
-
-
-def own(kind):
-    """Return the policy as a user's own class."""
-    return type(f"Own{kind.__name__}", (kind,), {})
-
-
-@pytest.mark.more
-@settings(max_examples=examples(8), deadline=None)
-@given(
-    st.integers(0, 10**6),
-    st.sampled_from(["fcfs", "first_fit", "sjf", "easy", "conservative", "equipartition"]),
-    st.sampled_from(["instant", "event"]),
+@pytest.mark.parametrize(
+    ("given", "shown"), [("'week'", "'week'"), ("-1.0", "-1.0"), ("float('nan')", "nan")]
 )
-def test_a_policy_decides_the_same_under_guard_as_in_this_process(seed, name, ties):
-    """Failures, repairs, evolving and malleable jobs: the child has the very state of the ledger."""
-    rng = np.random.default_rng(seed)
-    count = 40
-    run = rng.integers(1, 20, count).astype(float)
-    jobs = rigid(
-        rng.integers(0, 60, count).astype(float), run, rng.integers(1, 9, count),
-        run + rng.choice([0, 0, 5, 20], count),
-    )  # fmt: skip
-    jobs = mark_malleable(jobs, 0.5, seed, minimum=0.3, maximum=2.0, most=8)
-    at = np.cumsum(rng.integers(5, 40, 4))
-    failures = tuple(NodeFailure(float(t), int(rng.integers(8)), float(t) + 30.5) for t in at)
-    config = SimulationConfig(
-        8, ties=ties, failures=failures,
-        demands=dict.fromkeys(range(1, count, 7), ((0.5, 3),)),
-        cancellations={5: 30.0, 6: 31.0},
-    )  # fmt: skip
-    here = simulate(jobs, POLICIES[name](), config, engine="events")
-    guard = GuardedPolicy(own(POLICIES[name]), name)
-    there = simulate(jobs, guard, config)
-    guard.close()
-    assert there.failures == ()
-    for what in ("start", "end", "resizes", "completed"):
-        assert np.array_equal(getattr(here, what), getattr(there, what), equal_nan=True), what
+def test_a_half_life_that_is_none_is_refused_before_the_first_pass(given, shown, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"from apples.scheduling import Easy\nclass Forgets(Easy):\n    usage_half_life = {given}\n"
+    )
+    with pytest.raises(
+        UsageError, check=with_code("value-invalid", policy="Forgets", value=shown)
+    ):
+        GuardedPolicy(f"{path}:Forgets")
 
 
-def test_a_child_that_gets_no_cpu_for_a_while_takes_a_large_state_later():
-    state = b" " * (4 << 20)  # more than a socket holds
-    for clock in (0.0, 300.0):
-        guard = GuardedPolicy(own(Easy), "OwnEasy")
-        child = guard.child
-        os.kill(child.pid, signal.SIGSTOP)
-        later = threading.Timer(4 * LOOK_SECONDS, os.kill, (child.pid, signal.SIGCONT))
-        if clock:
-            later.start()
-        assert child.tell(len(state).to_bytes(HEADER, "big") + state, clock) == (clock > 0)
-        guard.close()
-
-
-def test_the_child_is_told_the_whole_state_again_after_it_died():
-    class Dies(Easy):
-        def decide(self, cluster):
-            if cluster.time == 2.0:
-                os._exit(1)
-            return super().decide(cluster)
-
-    guard = GuardedPolicy(Dies, "Dies")
-    result = simulate(JOBS, guard, MACHINE)
-    guard.close()
-    assert [(one.kind, one.time, count) for one, count in result.failures] == [("exits", 2.0, 1)]
-    assert result.completed.all()
+def test_a_policy_decides_the_same_in_the_child(tmp_path):
+    policy = GuardedPolicy(written(tmp_path, "yield from super().decide(cluster)"))
+    live = Live(policy)
+    queue_of(live, (3, 2, 4, 1))
+    try:
+        state = live.ledger.state
+        live.decide()
+        assert list(live.ledger.running) == [1, 4]
+        assert policy.asked == state
+        assert policy.line_of(0) == policy.name.replace(":Mine", ":7")
+    finally:
+        policy.close()

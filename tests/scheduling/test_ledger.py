@@ -67,37 +67,19 @@ def test_a_guest_slows_its_mates_until_it_ends_and_inherits_a_mate_that_ends_fir
     assert ledger.state.free == 6
 
 
-def test_a_job_that_has_not_begun_is_put_on_other_nodes_that_are_free_and_no_others():
-    ledger = ledger_of(RIGID, Job(4, 0.0, 2, 10.0, 2, 2), ids=True)
-    ledger.apply(Start(1, 2))
-    ledger.apply(Start(4, 2))
-    assert ledger.running[1].node_ids == {0, 1}
-    assert not ledger.reseat(1, frozenset({2, 4}))  # the other job's
-    assert not ledger.reseat(1, frozenset({4}))
-    ledger.drain(0)
-    assert ledger.reseat(1, frozenset({1, 5}))
-    assert (ledger.state.free, ledger.nodes) == (1, 5)  # node 0 was to leave service
-    assert not ledger.reseat(1, frozenset({0, 1}))
-    ledger.end(1)
-    ledger.end(4)
-    ledger.submit(Job(5, 0.0, 5, 10.0, 5, 5))
-    ledger.apply(Start(5, 5))
-    assert ledger.running[5].node_ids == {1, 2, 3, 4, 5}
-
-
 def test_a_promise_is_kept_in_the_state_until_the_job_starts():
     ledger = ledger_of(RIGID)
     assert ledger.apply(Reserve(1, 5.0)) == Accepted()
     assert ledger.state.reservations == {1: 5.0}
     ledger.apply(Start(1, 2))
-    ledger.settle()
+    ledger.clear_events()
     assert ledger.state.reservations == {}
 
 
 def test_a_rejected_job_leaves_the_queue_with_its_reason():
     ledger = ledger_of(RIGID)
     assert ledger.apply(Reject(1, "no such licence")) == Accepted()
-    ledger.settle()
+    ledger.clear_events()
     assert (ledger.state.queue, ledger.rejected) == ((), {1: "no such licence"})
 
 
@@ -125,7 +107,7 @@ def test_a_rejected_job_leaves_the_queue_with_its_reason():
 def test_what_breaks_a_limit_is_refused_with_its_reason(decision, said):
     ledger = ledger_of(RIGID, SOFT, GUEST, ids=True)
     ledger.apply(Start(2, 4))
-    ledger.settle()
+    ledger.clear_events()
     assert reason(ledger, decision).startswith(said)
 
 

@@ -68,7 +68,7 @@ def clusters(draw):
     left, jobs = list(range(nodes)), []
     while left and draw(st.booleans()):
         count = draw(st.integers(1, len(left)))
-        more = {"proposal": draw(st.sampled_from([0, 0, 7]))}
+        more = {"changing": draw(st.sampled_from([False, False, True]))}
         start = draw(st.sampled_from([0.0, NOW - 5]))
         jobs.append(running(len(jobs) + 1, *left[:count], start=start, **more))
         left = left[count:]
@@ -87,7 +87,7 @@ def test_a_job_gets_as_many_nodes_as_it_had_all_of_them_its_own_or_free_and_of_n
     for decision in policy.decide(cluster):
         if isinstance(decision, Migrate):
             job = cluster.running[decision.job]
-            assert not job.proposal
+            assert not job.changing
             come = decision.nodes - job.node_ids
             assert len(decision.nodes) == job.nodes
             assert come
@@ -178,7 +178,7 @@ def test_jobs_that_cannot_be_moved_stay():
     fixed = replace(job.job, kind=JobKind.RIGID)
     for policy in BOTH:
         assert moves(policy, state(loads, job._replace(job=fixed))) == []
-        assert moves(policy, state(loads, job._replace(proposal=3))) == []
+        assert moves(policy, state(loads, job._replace(changing=True))) == []
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from apples.scheduling import Conservative, Profile, instant
+from apples.scheduling import Profile, instant
 from apples.scheduling import profile as profiles
-from apples.simulation import SimulationConfig, rigid, simulate
 
 NODES = 16
 
@@ -61,7 +60,7 @@ def level(profile, time):
 def assert_moved_alike(seed, jobs, longest, expected):
     machine, waiting = drawn(seed, jobs, longest)
     profile = held(machine, waiting)
-    moved = profile.compress(waiting)
+    moved = profile.plan([b for b, _, _ in waiting], [(s, n) for _, s, n in waiting], moves=True)
     assert moved == expected(machine, waiting)
     again = held(machine, [(b, s, n) for b, (_, s, n) in zip(moved, waiting, strict=True)])
     for time in [*profile.times, *again.times]:
@@ -76,14 +75,9 @@ def test_reservations_are_moved_up_as_by_drawing_the_profile_anew_for_each():
 
 @pytest.fixture
 def loops(monkeypatch):
-    """The loops over blocks, as a process has them whose simulations were small: not compiled."""
-    one = np.ones(1)
-    simulate(rigid(one, one, one.astype(int), one), Conservative(), SimulationConfig(1))
-    from apples.scheduling import compression
-
-    monkeypatch.setattr(compression, "COMPILED", True)
+    """The compiled loops over blocks, however few reservations there are."""
+    pytest.importorskip("numba")
     monkeypatch.setattr(profiles, "MANY_WAITING", 1)
-    return compression
 
 
 def by_values(machine, waiting):
@@ -101,3 +95,27 @@ def by_values(machine, waiting):
 def test_loops_over_blocks_move_reservations_where_values_do(jobs, longest):
     moves = [assert_moved_alike(seed, jobs, longest, by_values) for seed in range(1000 // jobs)]
     assert sum(moves) > 100
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_both_forms_of_a_conservative_pass_are_equal(monkeypatch, moves):
+    """With promises that are kept or moved, new jobs behind them, and jobs that are too wide for the machine."""
+    pytest.importorskip("numba")
+    new = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        machine, waiting = drawn(seed, int(rng.integers(2, 90)), int(rng.choice([12, 300, 5000])))
+        kept = waiting[: int(rng.integers(0, len(waiting) + 1))]
+        jobs = [(seconds, nodes) for _, seconds, nodes in waiting]
+        jobs += [(float(rng.integers(1, 99)), int(rng.integers(1, NODES + 3))) for _ in range(9)]
+        forms = []
+        for many in (1, 10**9):
+            monkeypatch.setattr(profiles, "MANY_WAITING", many)
+            profile = held(machine, kept)
+            begins = profile.plan([begin for begin, _, _ in kept], jobs, moves=moves)
+            forms.append((begins, [(time, level(profile, time)) for time in profile.times]))
+        (compiled, steps), (values, others) = forms
+        assert compiled == values
+        assert dict(others).items() >= dict(steps).items()
+        new += len(jobs) - len(kept)
+    assert new > 1000

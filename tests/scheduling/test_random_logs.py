@@ -24,7 +24,7 @@ def test_on_random_logs_with_trouble_no_policy_fails_and_no_promise_is_broken():
     assert failed == []
     assert min(counts[name] for name in ("restarts", "overrunning", "excuses", "guests")) > 20
     some = ("kernels", "latencies", "killed", "saved", "reservations")
-    assert min(counts[name] for name in some) > 10
+    assert min(counts[name] for name in some) > 5
 
 
 def test_a_policy_that_breaks_its_promises_is_found():
@@ -57,7 +57,6 @@ def test_the_logs_of_a_seed_are_always_the_same():
 
 
 def test_measured_times_of_resizes_are_taken_where_nodes_are_free_at_once_too():
-    """Equipartition's kernel does not know them: the event engine has to run it."""
     workload = mark_malleable(lublin_workload(50, 64, 1), 1.0, 0)
     cost = ReconfigurationCost(curve=((8.0, 4.0, 0.0, 5.0), (4.0, 8.0, 0.0, 5.0)))
     config = SimulationConfig(64, cost=cost, release="at_once")

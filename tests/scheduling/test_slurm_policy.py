@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from apples.errors import UsageError
 from apples.scheduling import (
     ClusterState,
-    Job,
     ReadOnly,
     SlurmBackfill,
     UserUsage,
@@ -195,7 +194,7 @@ def test_usage_is_the_integral_of_what_was_held_decayed(pieces):
     for now in range(101):
         for k, start, stop, width in held:
             if start <= now <= stop:
-                usage.enter(Job(k, 0.0, width, 1.0, width, width, user="a"), start, now, width)
+                usage.enter(k, "a", start, now, width)
     for _, start, stop, width in held:
         at = np.arange(start + step / 2, stop, step)
         wanted += width * step * float((2.0 ** (-(end - at) / half)).sum())

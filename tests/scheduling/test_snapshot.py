@@ -1,4 +1,4 @@
-"""What a policy is shown: a frozen value that goes to JSON and back, and to another process by differences."""
+"""What a policy is shown: a frozen value that goes to JSON and back."""
 
 import json
 import math
@@ -24,12 +24,8 @@ from apples.scheduling import (
     ReadOnly,
     Refused,
     Requeue,
-    Reserve,
-    Resize,
     RunningJob,
     Start,
-    StateReceiver,
-    StateSender,
     Wait,
     Wake,
     from_json,
@@ -88,37 +84,25 @@ def test_a_state_comes_back_from_json_as_it_was(state):
     json.loads(text, parse_constant=pytest.fail)
 
 
-@settings(max_examples=examples(20))
-@given(st.lists(states(), min_size=2, max_size=3))
-def test_the_other_end_has_the_state_that_was_said_last(several):
-    sender, receiver = StateSender(), StateReceiver()
-    for state in several:
-        assert receiver.state(json.loads(json.dumps(sender.changes(state)))) == state
-
-
 @pytest.mark.parametrize(
     ("text", "code", "kind"),
     [
         ("", "snapshot-invalid", "JSONDecodeError"),
         ("[]", "schema-unknown", None),
-        ('{"schema": "apples.state/2"}', "schema-unknown", None),
-        ('{"schema": "apples.state/1"}', "snapshot-invalid", "KeyError"),
+        ('{"schema": "apples.state/1"}', "schema-unknown", None),
+        ('{"schema": "apples.state/2"}', "snapshot-invalid", "TypeError"),
+        ('{"schema": "apples.state/2", "time": NaN}', "snapshot-invalid", "ValueError"),
+        ('{"schema": "apples.state/2", "nodes": 1, "colour": 1}', "snapshot-invalid", "TypeError"),
         (
-            '{"schema": "apples.state/1", "set": {"time": NaN}, "count": [0, 0]}',
+            '{"schema": "apples.state/2", "nodes": 1, "queue": [7]}',
             "snapshot-invalid",
-            "ValueError",
+            "TypeError",
         ),
         (
-            '{"schema": "apples.state/1", "set": {"colour": 1}, "count": [0, 0]}',
+            '{"schema": "apples.state/2", "nodes": 1, "held": [[1]]}',
             "snapshot-invalid",
-            "ValueError",
+            "IndexError",
         ),
-        (
-            '{"schema": "apples.state/1", "set": {}, "come": [7], "count": [1, 0]}',
-            "snapshot-invalid",
-            "KeyError",
-        ),
-        ('{"schema": "apples.state/1", "set": {}, "count": [1, 0]}', "snapshot-invalid", None),
         ("[" * 10**6, "snapshot-invalid", "RecursionError"),
     ],
 )
@@ -179,7 +163,7 @@ def test_the_events_of_a_state_are_those_since_the_last_pass():
     assert state.events == Events(submitted=(1, 2, 3), withdrawn=(3,))
     ledger.apply(Start(1, 2))
     ledger.apply(Start(2, 2))
-    ledger.settle()
+    ledger.clear_events()
     assert ledger.snapshot(1.0).events == Events()
     assert ledger.fail_node(3) == 2
     ledger.end(2)
@@ -191,7 +175,7 @@ def test_the_events_of_a_state_are_those_since_the_last_pass():
     assert state.events == Events(ended=(2, 1), early=(2,), requeued=(2,), lost=(3,))
     assert state.early_release
     assert (state.nodes, state.down) == (3, 1)
-    ledger.settle()
+    ledger.clear_events()
     ledger.restore_node(3)
     assert ledger.state.events == Events(repaired=(3,))
 
@@ -210,12 +194,12 @@ def test_an_overrun_moves_the_estimated_end_by_a_guess_that_doubles():
     ledger = ClusterLedger(4, overrun_guess=60.0)
     ledger.submit(rigid(1))
     ledger.apply(Start(1, 2))
-    ledger.settle()
+    ledger.clear_events()
     limits = []
     for time in (9.0, 10.0, 10.0005, 11.0, 70.0, 72.0, 200.0):
         state = ledger.snapshot(time)
         limits.append((state.running[1].limit, state.events.overran))
-        ledger.settle()
+        ledger.clear_events()
     assert limits == [
         (10.0, ()), (10.0, ()), (10.0, ()), (71.0, (1,)), (71.0, ()), (192.0, (1,)), (440.0, (1,)),
     ]  # fmt: skip
@@ -235,9 +219,6 @@ def test_a_draining_node_keeps_its_job_and_gets_no_other():
     assert (state.nodes, state.free, state.draining) == (1, 0, 2)
     ledger.end(1)
     assert (ledger.nodes, ledger.free) == (0, 0)
-    ledger.resume(0)
-    ledger.resume(1)
-    assert (ledger.nodes, ledger.free, ledger.state.free_node_ids) == (2, 2, (0, 1))
 
 
 def test_a_job_that_is_requeued_waits_in_its_old_place():
@@ -251,7 +232,7 @@ def test_a_job_that_is_requeued_waits_in_its_old_place():
     assert isinstance(ledger.apply(Requeue(1)), Refused)
 
 
-def test_a_held_job_is_shown_apart_until_it_is_released_or_started():
+def test_a_held_job_is_shown_apart_until_it_is_started():
     ledger = ClusterLedger(4)
     for number in (1, 2):
         ledger.submit(rigid(number))
@@ -260,10 +241,9 @@ def test_a_held_job_is_shown_apart_until_it_is_released_or_started():
     state = ledger.state
     assert (state.queue, [job.id for job in state.held]) == ((), [1, 2])
     assert ledger.waits[1] == Wait(1, "no licence")
-    ledger.release(2)
     ledger.apply(Start(1, 2))
     state = ledger.state
-    assert ([job.id for job in state.queue], state.held, list(state.running)) == ([2], (), [1])
+    assert (state.queue, [job.id for job in state.held], list(state.running)) == ((), [2], [1])
 
 
 def test_why_a_job_waits_is_kept_as_long_as_it_waits():
@@ -276,17 +256,3 @@ def test_why_a_job_waits_is_kept_as_long_as_it_waits():
     assert ledger.waits == {}
     refused = [ledger.apply(one) for one in (reason, Wake(-1.0), Wake(math.nan), Wait(1, None))]
     assert all(isinstance(one, Refused) for one in refused)
-
-
-@pytest.mark.parametrize("last", [Start(1, 2), Start(9, 1), Resize(1, 1), Reserve(1, -1.0)])
-def test_a_pass_that_would_be_refused_is_found_before_anything_is_done(last):
-    ledger = ClusterLedger(4, track_node_ids=True)
-    for number in (1, 2):
-        ledger.submit(rigid(number))
-    before = deepcopy(ledger.state)
-    found = ledger.first_refused([Start(1, 2), Reserve(2, 5.0), last])
-    assert found is not None
-    assert (found[0], found[1].decision) == (2, last)
-    assert ledger.state == before
-    assert ledger.first_refused([Start(1, 2), Start(2, 2)]) is None
-    assert ledger.state == before

@@ -168,11 +168,7 @@ def test_a_drained_node_leaves_service_when_its_reservation_is_over():
     ledger = ClusterLedger(2, track_node_ids=True, advance=[AdvanceReservation(5.0, 9.0, 1)])
     ledger.snapshot(5.0)
     ledger.drain(1)
-    ledger.resume(1)
-    ledger.drain(1)
     assert ledger.snapshot(9.0).free_node_ids == (0,)
-    ledger.resume(1)
-    assert ledger.snapshot(10.0).free_node_ids == (0, 1)
 
 
 def test_a_start_into_a_reservation_is_refused_with_its_name():

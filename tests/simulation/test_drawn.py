@@ -246,10 +246,9 @@ def test_an_evolving_job_asks_for_nothing_before_it_has_begun_again():
     assert asked == [(44.0, 1), (49.0, 1)]
 
 
-def test_a_job_that_has_not_begun_loses_no_work_where_it_has_to_wait_again():
-    """The policy is asked again ten seconds after it decided something that is not confirmed, here as D comes."""
-    told = {**A_WAITS, 14: [Requeue(1)]}
-    result = simulate(a_waits(), Told(told), SimulationConfig(3, cost=GIVEN_BACK))
+def test_a_job_whose_nodes_are_being_left_waits_in_the_queue_and_loses_no_work():
+    """The policy is asked again at 14, ten seconds after it decided a resize that is under way, as D comes."""
+    result = simulate(a_waits(), Told(A_WAITS), SimulationConfig(3, cost=GIVEN_BACK))
     assert (result.start[0], result.end[0]) == (34.0, 54.0)
     assert (result.restarts, result.work_lost) == (1, 4.0)
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from apples.errors import UsageError
 from apples.scheduling import Easy, FirstComeFirstServed
 from apples.simulation import (
-    GroupWaits,
     Log,
     SimulationConfig,
     WaitFit,
@@ -80,16 +79,19 @@ def test_the_choice_sees_the_first_half_only():
 def test_partitions_are_a_breakdown_where_there_are_several():
     assert set(explained(site_log(Easy())).second["easy"].breakdowns) == {"day", "size"}
     several = explained(site_log(Easy(), partitions=3)).second["easy"]
-    assert [group.name for group in several.breakdowns["partition"]] == ["1", "2", "3"]
+    assert [group["name"] for group in several.breakdowns["partition"]] == ["1", "2", "3"]
 
 
 @settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.integers(1, 99)), min_size=1))
 def test_a_factor_is_one_only_where_all_groups_agree_and_never_below(groups):
-    made = tuple(GroupWaits("g", jobs, logged, other) for logged, other, jobs in groups)
+    made = tuple(
+        {"name": "g", "jobs": jobs, "logged_wait": logged, "simulated_wait": other}
+        for logged, other, jobs in groups
+    )
     factor = WaitFit(made[0], {"day": made}).factor("day")
     assert factor >= 1
-    if all(math.isclose(one.logged, one.simulated) for one in made):
+    if all(math.isclose(one["logged_wait"], one["simulated_wait"]) for one in made):
         assert factor == pytest.approx(1)
 
 
@@ -112,7 +114,7 @@ def test_unknown_waits_are_left_out_and_a_log_without_any_is_refused(tmp_path):
 def test_the_command_answers_with_the_verdict_first(tmp_path):
     path = tmp_path / "site.swf"
     write_swf(path, site_log(Easy()))
-    words = ["apples", "simulate", str(path), "--calibrate"]
+    words = ["apples", "simulate", str(path), "--explain-waits"]
     text = command(*words).out
     assert "easy" in text.splitlines()[0]
     figures = json.loads(command(*words, "--json").out)
@@ -131,7 +133,7 @@ def test_the_command_answers_with_the_verdict_first(tmp_path):
 def test_no_verdict_is_given_on_a_few_waits(tmp_path):
     path = tmp_path / "site.swf"
     write_swf(path, site_log(Easy(), jobs=150))
-    answer = command("apples", "simulate", path, "--calibrate", "--json")
+    answer = command("apples", "simulate", path, "--explain-waits", "--json")
     assert (answer.code, answer.out) == (2, "")
     assert answer.failure["code"] == "waits-too-few"
     assert (answer.failure["fields"]["file"], answer.failure["fields"]["value"]) == (str(path), 75)
@@ -146,7 +148,7 @@ def test_a_policy_of_ones_own_that_fails_while_it_is_compared_is_named(tmp_path)
         "    def decide(self, cluster):\n"
         "        raise KeyError(len(cluster.queue))\n"
     )
-    words = ("apples", "simulate", path, "--calibrate", "--policy", f"{mine}:Mine")
+    words = ("apples", "simulate", path, "--explain-waits", "--policy", f"{mine}:Mine")
     answer = command(*words)
     assert answer.code == 2
     assert f"{mine}:4: KeyError: " in answer.err
@@ -159,10 +161,10 @@ def test_a_policy_of_ones_own_that_fails_while_it_is_compared_is_named(tmp_path)
     ("words", "code", "fields"),
     [
         (
-            ["lublin:jobs=50", "--calibrate", "--processors", "64"],
-            "option-not-applicable", {"option": "--calibrate", "log": "lublin:jobs=50"},
+            ["lublin:jobs=50", "--explain-waits", "--processors", "64"],
+            "option-not-applicable", {"option": "--explain-waits", "log": "lublin:jobs=50"},
         ),
-        (["site.swf", "--calibrate", "--policy", "sd"], "policy-unsuitable", {"policy": "sd"}),
+        (["site.swf", "--explain-waits", "--policy", "sd"], "policy-unsuitable", {"policy": "sd"}),
         (["site.swf"], "option-missing", {"option": "--policy"}),
     ],
 )  # fmt: skip

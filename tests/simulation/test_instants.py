@@ -46,7 +46,7 @@ def start_of(workload, policy, engine, ties="instant", nodes=4, cores=1):
     config = SimulationConfig(
         nodes, cores, ties=ties, cost=ReconfigurationCost(0.1, 0.2, 0.0), release="at_once"
     )
-    return simulate(workload, policy, config, engine="events" if engine == "events" else "auto")
+    return simulate(workload, policy, config, engine=engine)
 
 
 LOGS = st.lists(

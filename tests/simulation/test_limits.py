@@ -115,7 +115,7 @@ def test_kernels_kill_as_the_event_engine_does(name, random_jobs):
         drawn = replace(drawn, requested=np.where(short, limit, drawn.requested))
         config = SimulationConfig(9, limits="kill")
         assert has_kernel(POLICIES[name](), config, drawn) is (POLICIES[name] in KERNELS)
-        fast = simulate(drawn, POLICIES[name](), config)
+        fast = simulate(drawn, POLICIES[name](), config, engine="kernel")
         driven = simulate(drawn, POLICIES[name](), config, engine="events")
         for field in ("start", "end", "completed"):
             assert getattr(fast, field).tolist() == getattr(driven, field).tolist(), field
@@ -291,3 +291,12 @@ def test_a_wrong_word_is_named(words, code, option, value, site):
         )
     assert raised.value.code == code
     assert (raised.value.fields["option"], raised.value.fields["value"]) == (option, value)
+
+
+@pytest.mark.parametrize("word", ["minimum=1.0", "maximum=2", "cost=stall", "shrink_seconds=3"])
+def test_option_of_resizes_is_rejected_for_policy_that_resizes_no_job(word):
+    machine = {"processors": None, "nodes": 4, "cores": 4, "malleable": 1.0, "seed": 0}
+    log = "lublin:jobs=60,processors=16"
+    with pytest.raises(UsageError, match=f"option {word}: does not apply to --policy sd"):
+        prepare(log, "sd", [word], **machine)
+    assert prepare(log, "equipartition", [word], **machine).run().completed.all()

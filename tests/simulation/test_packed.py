@@ -13,13 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.simulation import LONGEST_LINE, LogText, read_log
+from apples.simulation import read_log
+from nws import StoredText
 
 try:
     from compression import zstd
 except ImportError:
     from backports import zstd
 
+LINE_BYTES = 1 << 20
 RECORD = "1 0 -1 10 4 -1 -1 4 20 -1 1 -1 -1 -1 -1 -1 -1 -1\n"
 PACKERS = {
     "plain": bytes,
@@ -64,7 +66,7 @@ def test_a_log_may_come_through_a_pipe(tmp_path):
 @given(st.lists(st.integers(0, 60), max_size=40), st.integers(1, 50), st.booleans())
 def test_pieces_are_whole_lines_and_together_the_text(lengths, chunk, ends):
     text = b"\n".join(b"x" * length for length in lengths) + (b"\n" if ends else b"")
-    pieces = list(LogText("log", text, chunk=chunk))
+    pieces = list(StoredText("log", text, chunk=chunk))
     assert b"".join(pieces) == (text if not text or text.endswith(b"\n") else text + b"\n")
     assert all(piece.endswith(b"\n") for piece in pieces)
 
@@ -72,7 +74,7 @@ def test_pieces_are_whole_lines_and_together_the_text(lengths, chunk, ends):
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=30), st.integers(1, 30))
 def test_only_a_line_beyond_the_limit_is_refused(lengths, chunk):
     text = b"".join(b"x" * length + b"\n" for length in lengths)
-    log = LogText("log", text, chunk=chunk, longest=64)
+    log = StoredText("log", text, chunk=chunk, longest=64, error=UsageError)
     if max(lengths) > 64:
         with pytest.raises(UsageError) as raised:
             list(log)
@@ -126,13 +128,14 @@ def test_a_bomb_is_refused_by_its_name_in_little_memory(tmp_path, bomb, name):
         "rows-damaged",
         "log-empty",
         "columns-missing",
+        "log-kind-unknown",
     }
 
 
 def test_a_line_without_an_end_is_refused_in_a_plain_file_too(tmp_path):
     path = tmp_path / "log"
-    path.write_bytes(RECORD.encode() + b"1" * (2 * LONGEST_LINE))
+    path.write_bytes(RECORD.encode() + b"1" * (2 * LINE_BYTES))
     with pytest.raises(UsageError) as raised:
         read_log(path)
     assert raised.value.code == "line-too-long"
-    assert raised.value.fields == {"file": str(path), "line": 2, "bound": LONGEST_LINE}
+    assert raised.value.fields == {"file": str(path), "line": 2, "bound": LINE_BYTES}

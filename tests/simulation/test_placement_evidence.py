@@ -104,7 +104,7 @@ def test_jobs_of_one_kind_wait_for_memory_alike():
 
 
 def test_slurms_ways_to_choose_cores_are_the_ones_a_real_slurm_was_seen_to_have():
-    """Sockets of four cores; 60 of 60 requests each, `benchmarks/placement_evidence.py --slurm 60`."""
+    """Sockets of four cores; 60 of 60 requests each, `experiments/placement_evidence.py --slurm 60`."""
     machine = origin(128)
 
     def cpus(rule, free, count):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apples.errors import UsageError
-from apples.simulation import LogText, clean, read_log, read_sacct, time_limit
+from apples.simulation import clean, read_log, read_sacct, time_limit
+from nws import StoredText
 
 NAMES = "JobIDRaw|Submit|Start|End|Timelimit|AllocCPUS|ReqCPUS|State"
 LOG = f"""{NAMES}
@@ -116,7 +117,7 @@ def test_resources_and_dependencies_are_read_where_they_are(read):
     log = read(
         row(5, "01:00:00", 4, "COMPLETED", 0, "4G", "cpu=4,gres/gpu=2,node=1", "sbatch a", "hi"),
         row(6, "01:00:00", 4, "COMPLETED", 1, "1000Mc", "", "sbatch --dependency=afterok:5 b", ""),
-        row(7, "01:00:00", 8, "COMPLETED", 2, "2Gn", "node=2", "sbatch -d after:5:6+9 c", "lo"),
+        row(7, "01:00:00", 8, "COMPLETED", 2, "2Gn", "node=2", "sbatch -d afterany:5:6 c", "lo"),
         names=names,
     )
     assert log.columns["gpus"].tolist() == [2, -1, -1]
@@ -164,6 +165,54 @@ def test_a_limit_is_read_in_each_of_its_forms(days, hours, minutes, seconds):
 
 @given(st.text(alphabet="0123456789-:|.TUnkow\n+_=K", max_size=300))
 def test_no_text_breaks_the_reader(text):
-    source = LogText("log", (NAMES + "\n" + text).encode())
+    source = StoredText("log", (NAMES + "\n" + text).encode())
     with suppress(UsageError):
         read_sacct(source, iter(source), "log")
+
+
+def test_exclusive_jobs_occupy_the_processors_they_were_allocated(tmp_path):
+    path = tmp_path / "sacct.txt"
+    path.write_text(
+        "\n".join(
+            [
+                NAMES,
+                "1|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T01:00:00|02:00:00|96|1|COMPLETED",
+                "2|2026-01-01T00:00:00|2026-01-01T01:00:00|2026-01-01T02:00:00|02:00:00|96|1|COMPLETED",
+                "3|2026-01-01T00:00:00|Unknown|Unknown|02:00:00|0|7|PENDING",
+            ]
+        )
+        + "\n"
+    )
+    log = read_log(path)
+    assert log.columns["requested_processors"].tolist() == [96, 96, 7]
+    assert clean(log, 96)[0].processors.tolist() == [96, 96]
+
+
+@pytest.mark.parametrize(
+    ("dependency", "preceding"),
+    [
+        ("afterany:7", 7),
+        ("afterok:7:9", 9),
+        ("afternotok:7", 7),
+        ("aftercorr:7_3", 7),
+        ("after:7+60,afterok:5", 5),
+        ("afterok:5?after:7", 5),
+        ("7", 7),
+    ],
+)
+def test_only_dependency_on_the_end_of_a_job_is_followed(read, dependency, preceding):
+    names = NAMES + "|SubmitLine"
+    log = read(
+        row(10, "01:00:00", 4, "COMPLETED", 0, f"sbatch --dependency={dependency} a.sh"),
+        names=names,
+    )
+    assert log.columns["preceding"].tolist() == [preceding]
+
+
+def test_dependency_on_the_start_of_a_job_is_left_out_and_noted(read):
+    names = NAMES + "|SubmitLine"
+    log = read(
+        row(10, "01:00:00", 4, "COMPLETED", 0, "sbatch --dependency=after:7 a.sh"), names=names
+    )
+    assert "preceding" not in log.columns
+    assert noted(log.notes, 1, "dependencies on the start")

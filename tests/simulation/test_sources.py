@@ -5,7 +5,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from apples.errors import LaunchError, UsageError
-from apples.simulation import LOGS, LogText, fetch_log
+from apples.simulation import LOGS, fetch_log
+from nws import StoredText
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -40,7 +41,7 @@ def test_a_log_is_fetched_once(mirror, tmp_path):
     offer(folder, "ANL-Intrepid-2009-1", b"; a log\n")
     path, found = fetch_log("ANL-Intrepid-2009-1", tmp_path / "logs", address)
     assert path.read_bytes() == b"; a log\n"
-    assert found == LogText(path).unpacked_sha256()
+    assert found == StoredText(path).unpacked_sha256()
     offer(folder, "ANL-Intrepid-2009-1", b"; another\n")
     assert fetch_log("ANL-Intrepid-2009-1", tmp_path / "logs", address)[1] == found
 
@@ -72,4 +73,4 @@ def test_the_sums_are_those_of_the_logs_at_hand(logs):
     for name, log in LOGS.items():
         path = logs / f"{name}.swf.gz"
         if log.sha256 and path.exists():
-            assert LogText(path).unpacked_sha256() == log.sha256
+            assert StoredText(path).unpacked_sha256() == log.sha256

@@ -154,8 +154,8 @@ def test_a_policy_that_fails_in_a_sweep_is_named_with_its_line_once(tmp_path):
         "        raise KeyError(1)\n"
     )
     done = command(
-        "apples", "sweep", "lublin:jobs=30,processors=16", "--processors", 16, "--policy", "easy",
-        "--policy", f"{mine}:Mine", "--seeds", 2, "--workers", 1, "--out", tmp_path / "r.jsonl"
+        "apples", "simulate", "lublin:jobs=30,processors=16", "--processors", 16, "--policy", "easy",
+        "--policy", f"{mine}:Mine", "--seeds", 2, "--workers", 1, "--grid", tmp_path / "r.jsonl"
     )  # fmt: skip
     assert done.code == 2
     assert done.err.count(f"{mine}:4: KeyError: 1") == 1
@@ -189,8 +189,8 @@ def test_a_cell_that_cannot_be_run_is_an_error(tmp_path):
 
 
 def test_the_command_says_what_differs_and_what_does_not(tmp_path):
-    words = ["apples", "sweep", LOG, "--policy", "easy", "--policy", "fcfs", "--processors", "16",
-             "--seeds", "4", "--workers", "1", "--out", str(tmp_path / "r.jsonl")]  # fmt: skip
+    words = ["apples", "simulate", LOG, "--policy", "easy", "--policy", "fcfs", "--processors", "16",
+             "--seeds", "4", "--workers", "1", "--grid", str(tmp_path / "r.jsonl")]  # fmt: skip
     figures = command(*words, "--json").document
     assert figures["schema"] == "apples.sweep/2"
     assert (figures["cells"], figures["resumed"]) == (8, 0)
@@ -243,3 +243,50 @@ def test_a_dask_scheduler_that_is_stopped_in_the_middle_is_said_and_what_was_don
         finally:
             scheduler.resume()
     assert len(Results(tmp_path / "results").rows) == 1
+
+
+POLICY = """
+from apples.scheduling.policies import POLICIES
+
+mine = POLICIES["{name}"]
+"""
+
+
+def test_edited_policy_is_simulated_again(tmp_path):
+    file, out = tmp_path / "mine.py", tmp_path / "results.jsonl"
+
+    def waits(name):
+        file.write_text(POLICY.format(name=name))
+        asked = grid([LOG], [f"{file}:mine"], [], range(1), **MACHINE)
+        results = Results(out)
+        done = [*sweep(asked, results)]
+        return len(done), [results.rows[cell.key]["mean_wait"] for cell in asked]
+
+    simulated, easy = waits("easy")
+    assert simulated == 1
+    assert waits("easy") == (0, easy)
+    simulated, fcfs = waits("fcfs")
+    assert simulated == 1
+    assert fcfs != easy
+    assert waits("easy") == (0, easy)
+
+
+def test_edited_log_is_simulated_again(tmp_path):
+    log = tmp_path / "some.swf"
+    log.write_text("1 0 0 10 4 -1 -1 4 20 -1 1 1 1 1 1 1 -1 -1\n")
+    before = grid([str(log)], ["easy"], [], range(1), **MACHINE)
+    log.write_text("1 0 0 30 4 -1 -1 4 40 -1 1 1 1 1 1 1 -1 -1\n")
+    after = grid([str(log)], ["easy"], [], range(1), **MACHINE)
+    assert before[0].key != after[0].key
+    with pytest.raises(UsageError, match="changed while it was simulated"):
+        run_cell(before[0])
+
+
+def test_edited_module_of_policy_changes_key(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = set()
+    for name in ("easy", "fcfs"):
+        (tmp_path / "policy_of_sweep_test.py").write_text(POLICY.format(name=name))
+        (cell,) = grid([LOG], ["policy_of_sweep_test:mine"], [], range(1), **MACHINE)
+        keys.add(cell.key)
+    assert len(keys) == 2

@@ -63,10 +63,10 @@ def test_a_fit_without_enough_cpus_is_refused_with_both_numbers(file, words, ver
     ("words", "code", "fields"),
     [
         (["--count", "32", "--require", "CPU_LIST=24-39,48-53"], "cpu-list-too-short", {}),
-        (["--count", "1", "--require", "CPUSET_NAME=boot"], "cpuset-unknown", {"value": "boot"}),
+        (["--count", "1", "--require", "CPUSET_NAME=boot"], "field-unknown", {"field": "CPUSET_NAME"}),
         (["--count", "0"], "value-range", {"value": 0}),
         (["--count", "1", "--free", "x"], "cpu-list-invalid", {"value": "x"}),
-        (["--count", "1", "--source", "sys"], "option-missing", {"option": "--live"}),
+        (["--count", "1", "--source", "sys"], "option-not-applicable", {"option": "--source"}),
         (["--count", "1", "--ranks", "0"], "value-range", {"option": "--ranks", "value": 0}),
     ],
 )  # fmt: skip

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from machines import said_by
 
 from apples.errors import UsageError
-from apples.topology import MOST_CPUS, CpuSet, hwloc_bitmap, hwloc_words
+from apples.topology import MAX_CPUS, CpuSet, hwloc_bitmap, hwloc_words
 
 SETS = st.sets(st.integers(0, 300))
 
@@ -55,11 +55,11 @@ def test_no_list(text, value, offset):
 @pytest.mark.parametrize(
     ("read", "given", "value"),
     [
-        (CpuSet.parse, f"0-{MOST_CPUS}", MOST_CPUS),
-        (CpuSet.of, [MOST_CPUS], MOST_CPUS),
+        (CpuSet.parse, f"0-{MAX_CPUS}", MAX_CPUS),
+        (CpuSet.of, [MAX_CPUS], MAX_CPUS),
         (CpuSet.of, [-1], -1),
         (hwloc_bitmap, "0x1," * 3000, 12_000),
-        (hwloc_bitmap, "0x1" + ",0x0" * (MOST_CPUS // 32), MOST_CPUS),
+        (hwloc_bitmap, "0x1" + ",0x0" * (MAX_CPUS // 32), MAX_CPUS),
     ],
 )
 def test_a_cpu_beyond_the_largest_is_refused(read, given, value):

@@ -57,12 +57,12 @@ def test_a_hundred_jobs_start_and_end_and_nothing_is_left(punctual):
     with daemon.client() as asking:
         for cycle in range(100):
             job = f"cycle{cycle}"
-            asking.ask("allocate", request=f"a{cycle}", job=job, count=1, until="told")
+            asking.ask("allocate", job=job, count=1, until="told")
             process = Started(daemon.socket, job, "sh", "-c", kinds[cycle % len(kinds)])
             started.append(process)
             container = asking.ask("jobs", job=job)["jobs"][0]["pen"]
             until(lambda container=container, p=process: entered(daemon, container, p))
-            asking.ask("deallocate", request=f"d{cycle}", job=job)
+            asking.ask("deallocate", job=job)
             assert not daemon.isolation.processes(container)
     for process in started:
         process.wait()
@@ -103,7 +103,7 @@ def test_a_pen_that_nobody_knows_is_removed_if_empty_and_adopted_if_not(daemon):
 
 def test_what_runs_is_contained_from_its_first_instruction_on(daemon, tmp_path):
     said = tmp_path / "said"
-    daemon.ask("allocate", request="a", job="inside", count=1, until="told")
+    daemon.ask("allocate", job="inside", count=1, until="told")
     cpus = daemon.jobs["inside"]["cpus"]
     program = f"taskset -cp $$ >{said}; (setsid taskset -cp 0-1 $$; taskset -cp $$) >>{said}"
     command = [sys.executable, "-I", "-S", starter.__file__, str(daemon.socket), "inside"]
@@ -112,4 +112,4 @@ def test_what_runs_is_contained_from_its_first_instruction_on(daemon, tmp_path):
     lists = {line.rpartition(":")[2].strip() for line in said.read_text().splitlines() if line}
     assert lists == {cpus}
     assert os.sched_getaffinity(0) == before
-    daemon.ask("deallocate", request="d", job="inside")
+    daemon.ask("deallocate", job="inside")

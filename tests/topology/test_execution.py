@@ -1,6 +1,7 @@
 """The execution plug-in and its command: bound before it begins, gone when it has ended."""
 
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,6 @@ from commands import command
 from daemons import QUICK, Daemon, needs_cpusets, quick_folder
 from waiting import until
 
-from apples.io import Tls
 from apples.topology import Affinity, CpuSet, find_backend, started, starter, synthetic
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def daemon(request):
     with Daemon(synthetic(WHOLE), fenced(request.param), QUICK) as running:
         yield running
         for job in running.jobs:
-            running.ask("deallocate", request=f"end {job}".replace(" ", "-"), job=job)
+            running.ask("deallocate", job=job)
 
 
 def apples_exec(daemon, *words):
@@ -91,7 +91,7 @@ def test_refusals_have_the_exit_codes_of_never_and_not_now(daemon):
     assert apples_exec(daemon, "-n", many, "--", "true").code == 3
     whole = str(len(MINE))
     with daemon.client() as asking:
-        asking.ask("allocate", request="a", job="all", count=len(MINE), until="told")
+        asking.ask("allocate", job="all", count=len(MINE), until="told")
         assert apples_exec(daemon, "-n", whole, "--", "true").code == 4
     assert apples_exec(daemon, "--require", "CPU_LIST=9-1", "--", "true").code == 2
     assert apples_exec(daemon, "--share", "--", "true").code == 2
@@ -121,6 +121,20 @@ def test_a_command_ends_with_the_apples_exec_that_started_it_however_that_ends(d
     until(lambda: not daemon.jobs)
     until(lambda: started(int(begun.read_text())) == "")
     assert CpuSet.parse(daemon.ask("status")["free"]) == MINE
+
+
+def test_a_command_keeps_its_exit_code_if_its_daemon_is_started_again_meanwhile(tmp_path):
+    script = 'touch "$0/started"; until [ -e "$0/go" ]; do sleep 0.05; done; exit 7'
+    with Daemon(synthetic(WHOLE), Affinity(), QUICK) as first:
+        shell = ["sh", "-c", script, str(tmp_path)]
+        words = [*EXEC, str(first.socket), "--job", "long", "--", *shell]
+        running = subprocess.Popen(words, stderr=subprocess.DEVNULL)
+        until((tmp_path / "started").exists)
+        first.stop()
+        with Daemon(synthetic(WHOLE), Affinity(), QUICK, home=first.home) as second:
+            (tmp_path / "go").touch()
+            assert running.wait(60) == 7
+            assert not second.jobs
 
 
 @pytest.mark.cgroup
@@ -170,6 +184,45 @@ def test_a_daemon_that_is_killed_and_started_again_finds_its_jobs_running():
         shutil.rmtree(home)
 
 
+COUNTING = (
+    "import os, signal, sys, time\n"
+    "for name in ('INT', 'USR1'):\n"
+    "    signal.signal(signal.Signals['SIG' + name], lambda number, _, name=name: os.write(1, name.encode()))\n"
+    "signal.signal(signal.SIGTERM, lambda *_: os._exit(3))\n"
+    "open(sys.argv[1], 'w').close()\n"
+    "while True: time.sleep(0.01)"
+)
+
+
+def test_interrupt_of_the_terminal_reaches_a_command_once(tmp_path):
+    process, terminal = pty.fork()
+    if not process:
+        words = ["exec", "--require", "CPUSET_TYPE=none", "--", sys.executable, "-c", COUNTING]
+        os.execv(sys.executable, [sys.executable, "-m", "apples", *words, str(tmp_path / "up")])  # noqa: S606
+    shown = b""
+
+    def wait_for(word, times=1):
+        nonlocal shown
+        while shown.count(word) < times:
+            shown += os.read(terminal, 4096)
+
+    try:
+        until((tmp_path / "up").exists)
+        os.kill(process, signal.SIGSTOP)
+        os.write(terminal, b"\x03")  # the terminal sends SIGINT to its foreground group: to both
+        wait_for(b"INT")
+        os.kill(process, signal.SIGUSR1)
+        os.kill(process, signal.SIGCONT)  # now apples exec has both; the lower number comes first
+        wait_for(b"USR1")
+        assert shown.count(b"INT") == 1
+        os.kill(process, signal.SIGINT)  # of a process, to apples exec alone: passed on
+        wait_for(b"INT", 2)
+        os.kill(process, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 3
+    finally:
+        os.close(terminal)
+
+
 def test_alone_a_command_is_bound_too_and_nothing_stays(tmp_path):
     said = tmp_path / "said"
     done = command(
@@ -185,10 +238,19 @@ def test_alone_a_command_is_bound_too_and_nothing_stays(tmp_path):
 
 def test_a_command_that_wants_no_set_runs_where_it_likes_and_asks_nobody(tmp_path):
     said = tmp_path / "said"
-    words = ["--socket", tmp_path / "no.sock", "--require", "CPUSET_TYPE=none"]
-    done = command("apples", "exec", *words, "--", "sh", "-c", f"taskset -cp $$ >{said}; exit 5")
+    words = ["exec", "--require", "CPUSET_TYPE=none"]
+    done = command("apples", *words, "--", "sh", "-c", f"taskset -cp $$ >{said}; exit 5")
     assert done.code == 5
     assert CpuSet.parse(said.read_text().rpartition(":")[2]) == MINE
+
+
+@pytest.mark.parametrize("option", ["--socket", "--job", "--least", "--alone"])
+def test_command_that_wants_no_set_takes_no_option_of_a_set(option):
+    value = [] if option == "--alone" else ["1"]
+    words = ["exec", "--require", "CPUSET_TYPE=none", option, *value]
+    done = command("apples", *words, "--", "true")
+    assert (done.code, done.error_codes) == (2, ["option-not-applicable"])
+    assert option in done.err
 
 
 def test_no_daemon_is_one_clear_line(tmp_path):
@@ -216,7 +278,7 @@ def test_memory_that_is_preferred_is_said_to_the_kernel():
 def test_the_operator_sees_the_ladder_and_the_jobs(daemon):
     ladder = command("apples", "topologyd", "--probe", "--json").document
     assert [each["fence"] for each in ladder["fences"]][-2:] == ["affinity", "dry-run"]
-    daemon.ask("allocate", request="a", job="seen", count=1, until="told")
+    daemon.ask("allocate", job="seen", count=1, until="told")
     run = daemon.socket.parent
     shown = command("apples", "topologyd", "--run", run, "--status")
     assert "seen" in shown.out
@@ -230,8 +292,6 @@ def test_the_operator_sees_the_ladder_and_the_jobs(daemon):
 @pytest.mark.parametrize(
     ("words", "exit_code", "code", "word"),
     [
-        (["--listen", "127.0.0.1:0"], 2, "option-missing", "--certificate"),
-        (["--listen", "nonsense"], 2, "address-invalid", "nonsense"),
         (["--sharing-factor", "2"], 2, "value-range", "2.0"),
         (["--reserve", "3-1"], 2, "cpu-list-invalid", "3-1"),
         (["--fence", "magic"], 4, "isolation-unknown", "magic"),
@@ -241,53 +301,6 @@ def test_options_that_cannot_be_are_refused_in_words(tmp_path, words, exit_code,
     done = command("apples", "topologyd", "--directory", tmp_path / "s", *words)
     assert (done.code, done.error_codes) == (exit_code, [code])
     assert word in done.err
-
-
-def test_over_tls_a_token_is_asked_for_and_reads_or_writes(tmp_path):
-    import nws
-    from apples.errors import ApplesError
-    from apples.topology import TopologyClient
-
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    make += ["-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"]
-    make += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    subprocess.run(make, check=True, capture_output=True)
-    tokens = nws.TokenFile(tmp_path / "tokens.json")
-    reads, writes = tokens.issue("ada", ["read"]), tokens.issue("bob", ["write"])
-    tls = Tls("127.0.0.1", 0, certificate, key, tokens.path)
-    with Daemon(tls=tls) as daemon:
-        place = ("127.0.0.1", daemon.server.port)
-
-        def ask(token, verb, **fields):
-            with TopologyClient(place, token=token, authority=certificate, seconds=120) as asking:
-                return asking.ask(verb, **fields)
-
-        fields = {"request": "r", "job": "far", "count": 2, "until": "told"}
-        assert ask(reads, "status")["free"] == "0-7"
-        with pytest.raises(ApplesError) as raised:
-            ask(reads, "allocate", **fields)
-        assert raised.value.code == "permission-denied"
-        assert raised.value.fields == {"verb": "allocate", "principal": "token:ada"}
-        assert ask(writes, "allocate", **fields)["cpus"] == "0-1"
-        with pytest.raises(ApplesError) as raised:
-            ask(writes, "bind", job="far")
-        assert (raised.value.code, raised.value.fields["job"]) == ("process-not-local", "far")
-        with pytest.raises(ApplesError) as raised:
-            ask(writes, "allocate", **{**fields, "request": "s", "job": "k", "until": "keeper"})
-        assert raised.value.code == "process-not-local"
-        assert raised.value.fields == {"job": "k", "field": "until"}
-        for wrong in ("nws_wrong", "", "x" * 5000):
-            with pytest.raises(ApplesError) as raised:
-                ask(wrong, "status")
-            assert raised.value.code == "daemon-lost"
-        tokens.revoke("bob")
-        with pytest.raises(ApplesError) as raised:
-            ask(writes, "status")
-        assert raised.value.code == "daemon-lost"
-        assert list(daemon.jobs) == ["far"]
 
 
 def test_the_unit_that_is_shipped_is_little_exposed():

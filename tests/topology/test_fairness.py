@@ -12,15 +12,12 @@ from daemons import Daemon
 
 from apples.errors import LaunchError
 from apples.topology import (
-    MOST_ANSWERS,
-    MOST_ANSWERS_OF_ONE,
-    MOST_CONNECTIONS,
-    MOST_POSTED_OF_ONE,
+    MAX_ATTACHED_OF_USER,
+    MAX_CONNECTIONS,
+    OPERATOR_CONNECTIONS,
     Caller,
     ConnectionTable,
-    FairTurns,
-    NodeState,
-    fairness,
+    Turns,
 )
 
 OPERATOR = Caller("uid:0", operator=True)
@@ -41,7 +38,7 @@ class Task:
 
 
 # ------------------------------------------------------------------ connections
-def filled(numbers, most=MOST_CONNECTIONS):
+def filled(numbers, most=MAX_CONNECTIONS):
     """A table in which some users, turn by turn, have taken all there is; the tasks in that order."""
     table, tasks = ConnectionTable(), []
     for turn in range(most):
@@ -62,9 +59,9 @@ def test_every_user_may_come_to_an_equal_part_and_to_no_more():
     table, tasks = filled(list(range(1001, 1005)))
     mine = [Task() for _ in range(200)]
     said = [table.admit(user(1009), task) for task in mine]
-    part = MOST_CONNECTIONS // 5
+    part = MAX_CONNECTIONS // 5
     assert part - 1 <= said.count("") <= part + 1
-    assert f"all {MOST_CONNECTIONS} connections are taken" in said[-1]
+    assert f"all {MAX_CONNECTIONS} connections are taken" in said[-1]
     assert not any(task.cancelled for task in mine)
     assert sum(task.cancelled > 0 for task in tasks) == said.count("")
 
@@ -81,7 +78,7 @@ def test_one_that_is_told_to_end_is_told_once_and_counted_until_it_ends():
 
 def test_the_operator_has_places_when_all_are_taken():
     table, tasks = filled(list(range(1001, 1009)))
-    assert not any(table.admit(OPERATOR, Task()) for _ in range(fairness.RESERVED))
+    assert not any(table.admit(OPERATOR, Task()) for _ in range(OPERATOR_CONNECTIONS))
     assert not any(task.cancelled for task in tasks)
 
 
@@ -97,10 +94,10 @@ def order(*asking):
     """Return who began in which order, asking in this one before anybody has begun."""
 
     async def main():
-        turns, began = FairTurns(), []
+        turns, began = Turns(), []
 
         async def ask(caller):
-            await turns.turn(caller)
+            await turns.wait(caller)
             began.append(caller.principal)
 
         await asyncio.gather(*(ask(caller) for caller in asking))
@@ -115,25 +112,29 @@ def test_users_begin_in_rounds_however_many_requests_one_has():
     assert found == [f"uid:{n}" for n in (1001, 1002, 1001, 1002, 1001, 1001, 1001)]
 
 
-def test_nobody_begins_while_the_operator_is_served():
+def test_the_operator_begins_at_once_while_users_wait():
     async def main():
-        turns, passes = FairTurns(), 0
-        await turns.turn(OPERATOR)
-        waiting = asyncio.create_task(turns.turn(user(1001)))
-        while not waiting.done():
-            await asyncio.sleep(0)
-            passes += 1
-        return passes
+        turns, began = Turns(), []
 
-    assert asyncio.run(main()) > fairness.HEAD_START
+        async def ask(caller):
+            await turns.wait(caller)
+            began.append(caller.principal)
+
+        users = [asyncio.create_task(ask(user(number))) for number in range(1001, 1009)]
+        await asyncio.sleep(0)  # all users are in the queue
+        await ask(OPERATOR)
+        await asyncio.gather(*users)
+        return began
+
+    assert asyncio.run(main())[0] == OPERATOR.principal
 
 
 def test_a_request_that_is_given_up_takes_nobodys_turn():
     async def main():
-        turns, began = FairTurns(), []
+        turns, began = Turns(), []
 
         async def ask(number):
-            await turns.turn(user(number))
+            await turns.wait(user(number))
             began.append(number)
 
         tasks = [asyncio.create_task(ask(number)) for number in (1, 2, 3)]
@@ -143,37 +144,6 @@ def test_a_request_that_is_given_up_takes_nobodys_turn():
         return began
 
     assert asyncio.run(main()) == [1, 3]
-
-
-# ------------------------------------------------------------------ what is remembered
-def answer(by, number):
-    told = {"by": by, "id": f"r{number}", "digest": "d", "it": {}, "at": float(number)}
-    return {"do": "answer", "answer": told}
-
-
-def test_a_user_who_asks_much_makes_the_daemon_forget_that_users_answers_alone():
-    state = NodeState()
-    state.apply(answer("uid:1001", 0))
-    for number in range(2 * MOST_ANSWERS_OF_ONE):
-        state.apply(answer("uid:1002", number))
-    assert state.answered("uid:1001", "r0", "d") == {}
-    assert state.answered("uid:1002", f"r{2 * MOST_ANSWERS_OF_ONE - 1}", "d") == {}
-    assert len(state.answers["uid:1002"]) == MOST_ANSWERS_OF_ONE
-
-
-def test_all_that_is_remembered_of_all_users_is_bounded():
-    state = NodeState()
-    users = MOST_ANSWERS // MOST_ANSWERS_OF_ONE + 2
-    for number in range(MOST_ANSWERS_OF_ONE):
-        for one in range(users):
-            state.apply(answer(f"uid:{one}", number))
-    state.apply(answer("uid:modest", 1))
-    assert sum(map(len, state.answers.values())) == MOST_ANSWERS
-    assert state.answered("uid:modest", "r1", "d") == {}
-    again = NodeState()
-    for record in state.records():
-        again.apply(record)
-    assert again.answers == state.answers
 
 
 # ------------------------------------------------------------------ a real daemon
@@ -230,7 +200,7 @@ def test_eight_users_who_take_all_they_can_lock_neither_the_operator_nor_a_ninth
 
     def ask():
         with daemon.client() as asking:
-            return asking.ask("allocate", request="r", job="modest", count=1, until="told")["cpus"]
+            return asking.ask("allocate", job="modest", count=1, until="told")["cpus"]
 
     with users(range(2001, 2009), take) as taken:
         assert taken == [100] * 8
@@ -240,38 +210,42 @@ def test_eight_users_who_take_all_they_can_lock_neither_the_operator_nor_a_ninth
 
 
 @several
-def test_a_user_has_messages_for_so_many_jobs_and_of_so_many_bytes(daemon):
-    def post():
-        said = []
+def test_a_user_attaches_requirements_to_a_bounded_number_of_jobs(daemon):
+    def attach():
+        refused = []
         with daemon.client() as asking:
+            for number in range(MAX_ATTACHED_OF_USER + 1):
+                for _ in range(2):  # of a job that has one already, it is replaced
+                    try:
+                        asking.ask("attach", job=f"j{number}", requirement="MAX_RADIUS=1")
+                    except LaunchError as error:
+                        refused.append([error.code, dict(error.fields)])
+        return refused
 
-            def one(job, text, number=0):
-                request = f"{job}-{number}"
-                try:
-                    asking.ask("post", request=request, job=job, text=text, number=number)
-                except LaunchError as error:
-                    said.append([error.code, dict(error.fields)])
-
-            for number in range(MOST_POSTED_OF_ONE + 1):
-                one(f"j{number}", "x")
-            for number in range(1, 65):
-                one("j0", "x" * 8192, number)
-                one("j1", "x" * 8192, number)
-        return said
-
-    with users([2001], post) as (said,):
-        assert [code for code, _ in said] == ["quota-exceeded"] * 2
-        (_, jobs), (_, size) = said
-        assert (jobs["field"], jobs["bound"]) == ("messages", MOST_POSTED_OF_ONE)
-        assert (size["field"], size["bound"]) == ("bytes", 1 << 20)
-        assert jobs["principal"] == size["principal"] == "uid:2001"
-        assert size["value"] > size["bound"]
-    daemon.ask("post", request="p", job="another", text="of the operator")
+    with users([2001], attach) as (refused,):
+        assert [code for code, _ in refused] == ["quota-exceeded"] * 2
+        fields = refused[0][1]
+        assert (fields["job"], fields["bound"]) == ("j256", MAX_ATTACHED_OF_USER)
+        assert fields["principal"] == "uid:2001"
+    daemon.ask("attach", job="another", requirement="MAX_RADIUS=1")
 
 
 def test_a_journal_of_long_records_is_written_anew_before_it_is_long():
+    long = "CPU_LIST=" + "0-3," * 1000 + "0"
     with Daemon(slack_bytes=1 << 20) as daemon:
         with daemon.client() as asking:
-            for number in range(300):
-                asking.ask("post", request=f"p{number}", job="j", text="x" * 8192)
+            for _ in range(600):
+                asking.ask("attach", job="j", requirement=long)
         assert (daemon.home / "state/journal").stat().st_size < 3 << 19
+
+
+def test_many_attached_requirements_are_not_written_anew_with_each_request(daemon):
+    journal = daemon.home / "state/journal"
+    with daemon.client() as asking:
+        for number in range(2000):
+            asking.ask("attach", job=f"j{number}", requirement="")
+        files = set()
+        for number in range(3):
+            asking.ask("attach", job=f"j{number}", requirement="")
+            files.add(journal.stat().st_ino)
+    assert len(files) == 1

@@ -1,7 +1,11 @@
 """Isolation backends: one contract, run on each; the kernel's own where this machine lets us."""
 
+import contextlib
+import errno
 import os
+import resource
 import shlex
+import signal
 import stat
 import subprocess
 import sys
@@ -424,6 +428,51 @@ json.dump(known, open(state, "w"))
 """
 
 
+@pytest.fixture
+def no_descriptors():
+    """Return a context in which this process can open no file."""
+
+    @contextlib.contextmanager
+    def limited():
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    return limited
+
+
+def test_shortage_of_descriptors_is_not_taken_for_an_ended_process(started, no_descriptors):
+    process = started().pid
+    isolation = Affinity()
+    isolation.fit(CpuContainer(name(), CpuSet.of([max(os.sched_getaffinity(0))]), NODE))
+    with no_descriptors(), pytest.raises(IsolationError) as raised:
+        isolation.admit(name(), process)
+    assert raised.value.__cause__.errno == errno.EMFILE
+    isolation.admit(name(), process)
+    assert process in isolation.processes(name())
+
+
+def test_signal_that_cannot_be_sent_for_want_of_descriptors_is_an_error(started, no_descriptors):
+    process = started()
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        signal_members(lambda: frozenset({process.pid}))
+    assert process.poll() is None
+    signal_members(lambda: frozenset({process.pid}))
+    assert process.wait() == -signal.SIGKILL
+
+
+class ShortOfDescriptors(type(Path())):
+    """Files that cannot be opened now."""
+
+    def read_text(self, *_, **__):
+        raise OSError(errno.EMFILE, "short of descriptors")
+
+
 def test_systemd_is_asked_by_argument_lists_and_its_refusals_are_errors(
     tmp_path, monkeypatch, started
 ):
@@ -446,6 +495,8 @@ def test_systemd_is_asked_by_argument_lists_and_its_refusals_are_errors(
     assert isolation.fit(container("0")) is Guarantee.CONTAINED
     isolation.admit(name(), started().pid)
     assert isolation.names() == {name()}
+    with pytest.raises(OSError, match="short"):  # not: it is empty
+        SystemdScope(ShortOfDescriptors(tmp_path / "groups"), CpuSet()).processes(name())
     assert isolation.fit(container("0-1", exclusive=True)) is Guarantee.EXCLUSIVE
     isolation.kill(name())
     assert isolation.remove(name())

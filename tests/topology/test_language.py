@@ -1,10 +1,9 @@
-import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines import said_by, text_of
+from machines import said_by
 
 from apples.errors import UsageError
 from apples.topology import (
@@ -14,18 +13,18 @@ from apples.topology import (
     CpusetType,
     Placement,
     Requirement,
-    RequirementEntry,
     RequirementError,
-    RequirementExpression,
     merge,
     parse,
-    requirement_of,
 )
 
 VALUE = st.text(st.sampled_from("ABZ09,-|. _+"), max_size=12).map(str.strip)
 KEY = st.text(st.sampled_from("ABYZ_09"), max_size=8).map("K".__add__)
-ENTRIES = st.dictionaries(KEY, VALUE.map(RequirementEntry), max_size=6)
-EXPRESSIONS = st.builds(RequirementExpression, KEY, ENTRIES)
+FOREIGN = st.builds(
+    Requirement,
+    broker=KEY,
+    foreign=st.dictionaries(KEY, VALUE, max_size=6).map(dict.items).map(tuple),
+)
 REQUIREMENTS = st.builds(
     Requirement,
     count=st.integers(1, 8),
@@ -41,28 +40,22 @@ REQUIREMENTS = st.builds(
 )
 
 
-@given(EXPRESSIONS)
-def test_what_is_printed_is_read_as_it_was(expression):
-    assert parse(str(expression)) == expression
-
-
-@given(REQUIREMENTS)
-def test_every_requirement_can_be_written_and_read_again(requirement):
-    text = text_of(requirement)
-    assert requirement_of(parse(text), requirement.count) == requirement
+@given(REQUIREMENTS | FOREIGN)
+def test_printed_requirement_is_parsed_to_the_same_one(requirement):
+    assert parse(str(requirement), requirement.count) == requirement
 
 
 def test_the_papers_own_form_asks_for_more_than_its_list_holds():
     """Smith et al. 2001: ``bsub -n 32`` with CPUs 24-39 and 48-53, which are 22."""
     text = "CPU_LIST=24-39,48-53;CPUSET_OPTIONS=CPUSET_CPU_EXCLUSIVE|CPUSET_MEMORY_MANDATORY"
     with pytest.raises(RequirementError) as raised:
-        requirement_of(parse(text), 32)
+        parse(text, 32)
     fields = raised.value.fields
     assert raised.value.code == "cpu-list-too-short"
     assert (fields["field"], fields["value"], fields["needed"]) == ("CPU_LIST", 22, 32)
-    asked = requirement_of(parse(text), 22)
+    asked = parse(text, 22)
     assert asked.options == {CpusetOption.EXCLUSIVE, CpusetOption.MEMORY_MANDATORY}
-    assert requirement_of(parse(f"cpuset[ {text} ]"), 22) == asked
+    assert parse(f"cpuset[ {text} ]", 22) == asked
 
 
 @pytest.mark.parametrize(
@@ -100,13 +93,8 @@ def test_the_papers_own_form_asks_for_more_than_its_list_holds():
         ),
         ("WHOLE_CORES", "requirement-invalid", {"position": 1, "value": "WHOLE_CORES"}),
         ("CPUSET_OPTIONS=FAST", "value-invalid", {"field": "CPUSET_OPTIONS", "value": "FAST"}),
-        (
-            "CPUSET_NAME=boot;CPUSET_TYPE=dynamic",
-            "field-conflict",
-            {"field": "CPUSET_NAME", "value": "boot"},
-        ),
-        ("CPUSET_TYPE=static", "field-missing", {"field": "CPUSET_NAME"}),
-        ("CPUSET_NAME=../boot", "value-invalid", {"field": "CPUSET_NAME", "value": "../boot"}),
+        ("CPUSET_TYPE=static", "value-invalid", {"field": "CPUSET_TYPE", "value": "static"}),
+        ("MAX_RADUS=", "field-unknown", {"field": "MAX_RADUS", "suggestion": "MAX_RADIUS"}),
         ("GPU[COUNT=1]", "broker-unknown", {"value": "GPU", "known": ["CPUSET"]}),
         ("CPU_LIST=1\x00", "character-invalid", {"position": 11, "value": "\x00"}),
         ("A=1;" * 2000, "value-too-long", {"value": 8000, "bound": 4096}),
@@ -114,7 +102,7 @@ def test_the_papers_own_form_asks_for_more_than_its_list_holds():
 )
 def test_an_error_names_the_key_the_position_and_what_would_be_right(text, code, fields):
     with pytest.raises(RequirementError) as raised:
-        requirement_of(parse(text), 1)
+        parse(text, 1, broker="CPUSET")
     assert raised.value.code == code
     assert fields.items() <= raised.value.fields.items()
     assert "\n" not in str(raised.value)
@@ -127,38 +115,59 @@ def test_an_error_names_the_key_the_position_and_what_would_be_right(text, code,
 )
 def test_any_text_is_read_or_refused_in_one_line(text):
     def again(text):
-        asked = requirement_of(parse(text), 1)
-        assert requirement_of(parse(text_of(asked)), 1) == asked
+        asked = parse(text)
+        assert parse(str(asked)) == asked
 
     said = said_by(again, text)
     assert "\n" not in said
     assert len(said) < 400
 
 
-KEYS = st.sampled_from(["A", "B", "C"])
-LAYER = st.none() | st.builds(
-    RequirementExpression,
-    st.just("CPUSET"),
-    st.dictionaries(KEYS, st.sampled_from(["", "1", "2"]).map(RequirementEntry)),
-)
+VALUES = {
+    "MAX_RADIUS": ["", "1", "2"],
+    "WHOLE_CORES": ["", "N", "Y"],
+    "PLACEMENT": ["", "best", "spread"],
+    "CPU_LIST": ["", "0-3", "4"],
+}
+LAYERS = [
+    st.none() | st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in own.items()})
+    for own in (VALUES, VALUES, VALUES)
+]
 
 
-@given(LAYER, LAYER, LAYER)
-def test_of_mandatory_job_and_default_the_first_that_names_a_key_decides_it(
-    mandatory, job, default
-):
-    layers = (mandatory, job, default)
-    merged = merge(*layers).keys
-    for key in "ABC":
-        said = [layer.entries[key].value for layer in layers if layer and key in layer.entries]
-        assert merged.get(key, "") == (said[0] if said else "")
+def layer(entries):
+    return None if entries is None else parse(";".join(f"{k}={v}" for k, v in entries.items()))
+
+
+@given(*LAYERS)
+def test_first_of_mandatory_job_and_default_that_names_a_key_decides_it(mandatory, job, default):
+    job = job or {}
+    merged = merge(layer(mandatory), layer(job), layer(default))
+    expected = {**(default or {}), **job, **(mandatory or {})}
+    assert merged == layer(expected)
+
+
+def test_merged_requirement_keeps_its_meaning_when_printed():
+    job = parse("MAX_RADIUS=;PLACEMENT=best;WHOLE_CORES=N")
+    again = parse(str(job))
+    default = parse("MAX_RADIUS=2;PLACEMENT=spread;WHOLE_CORES=Y")
+    assert merge(None, again, default) == merge(None, job, default) == Requirement()
 
 
 def test_a_mandatory_empty_value_forbids_and_other_brokers_are_left_alone():
     site = parse("CPUSET[MAX_RADIUS=]")
     assert merge(site, parse("MAX_RADIUS=3;WHOLE_CORES=Y"), None).keys == {"WHOLE_CORES": "Y"}
-    assert str(merge(site, parse("GPU[COUNT=2]"), parse("GPU[KIND=x]"))) == "GPU[COUNT=2;KIND=x]"
-    assert merge(None, None, None) == RequirementExpression()
+    merged = merge(site, parse("GPU[COUNT=2]", 3), parse("GPU[KIND=x;COUNT=1]"))
+    assert (merged.broker, merged.count) == ("GPU", 3)
+    assert merged.keys == {"COUNT": "2", "KIND": "x"}
+    assert merge(None, parse(""), None) == Requirement()
+
+
+def test_contradiction_between_site_and_job_names_both_numbers():
+    with pytest.raises(RequirementError) as raised:
+        merge(parse("CPU_LIST=0-3"), parse("", 8), None)
+    assert raised.value.code == "cpu-list-too-short"
+    assert (raised.value.fields["value"], raised.value.fields["needed"]) == (4, 8)
 
 
 def test_contradictions_are_found_before_any_host_is_asked():
@@ -166,10 +175,9 @@ def test_contradictions_are_found_before_any_host_is_asked():
         with pytest.raises(UsageError) as raised:
             Requirement(**{"count": 1, **wrong})
         assert raised.value.code == "value-range"
-    kinds = itertools.product(CpusetType, ["", "boot"])
-    good = [(kind, name) for kind, name in kinds if (kind is CpusetType.STATIC) == bool(name)]
-    for kind, name in good:
-        assert Requirement(1, kind=kind, name=name).name == name
+    with pytest.raises(UsageError) as raised:
+        replace(parse("CPU_LIST=0-3"), count=5)
+    assert raised.value.code == "cpu-list-too-short"
 
 
 def test_every_filter_of_cpus_is_a_key_that_a_requirement_can_be_written_with():

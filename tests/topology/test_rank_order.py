@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from apples.errors import UsageError
 from apples.topology import (
-    MOST_READ,
+    MAX_READ,
     CpuSet,
     MessageMatrix,
     distances,
@@ -154,7 +154,7 @@ def test_rows_may_begin_with_a_point_or_a_remark_and_end_as_on_any_system():
 @pytest.mark.parametrize("text", [b"0 ", b"0\n", b"[],", b'{"":0},', b"1"], ids=str)
 def test_the_longest_file_that_is_read_takes_at_most_300_mb(text):
     begin = b"[" if text[:1] in b"[{" else b""
-    whole = (begin + text * (MOST_READ // len(text)))[:MOST_READ]
+    whole = (begin + text * (MAX_READ // len(text)))[:MAX_READ]
     tracemalloc.start()
     try:
         with pytest.raises(UsageError):

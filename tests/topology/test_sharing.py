@@ -10,6 +10,7 @@ from apples.topology import (
     AllocationState,
     CpuAllocation,
     CpuSet,
+    Requirement,
     Unsatisfied,
     arrive,
     grow,
@@ -142,9 +143,9 @@ class Sharing(RuleBasedStateMachine):
             return
         if count < max(1, found.least):
             return
-        cpus = shrink(TWO_SOCKETS, found, count)
+        cpus = shrink(TWO_SOCKETS, found, Requirement(min(count, len(found.holds))))
         if count > len(found.holds):
-            cpus = grow(TWO_SOCKETS, found, self.free, count)
+            cpus = grow(TWO_SOCKETS, found, self.free, Requirement(count))
             if isinstance(cpus, Unsatisfied):
                 return
             assert found.holds <= cpus

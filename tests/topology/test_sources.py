@@ -1,6 +1,11 @@
 """hwloc XML: what is read, what is refused, and that nothing hostile is believed or built."""
 
+import bz2
+import gzip
+import lzma
 import random
+import shutil
+import subprocess
 import tracemalloc
 
 import pytest
@@ -8,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machines import Machine, random_machine, said_by
 
+from apples.errors import UsageError
 from apples.topology import (
-    MOST_BYTES,
-    MOST_DEPTH,
-    MOST_ELEMENTS,
+    MAX_BYTES,
+    MAX_DEPTH,
+    MAX_ELEMENTS,
     CpuSet,
     TopologyFileError,
     load_topology,
@@ -19,6 +25,7 @@ from apples.topology import (
     synthetic,
 )
 
+LSTOPO = shutil.which("lstopo-no-graphics")
 TWO = Machine(
     ("Machine", 0, [("Package", 0, [("Core", 0, [0, 4])]), ("Package", 1, [("Core", 1, [1, 5])])]),
     nodes={0: {0, 4}, 2: {1, 5}},
@@ -103,6 +110,12 @@ LAUGHS = '<!DOCTYPE t [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]><topology ver
 HUGE_BITMAP = f'<object type="PU" os_index="0" cpuset="{"0xffffffff," * 5000}0x1"/>'
 SHORT_MATRIX = '<distances2 type="NUMANode" nbobjs="2" kind="5" name="NUMALatency"/>'
 HUGE_MATRIX = '<distances2 type="NUMANode" nbobjs="99999" kind="5" name="NUMALatency"/>'
+FAR = (
+    '<topology><object type="Machine"><distances nbobjs="2"><latency value="far"/></distances>'
+    '<object type="NUMANode" os_index="0"><object type="PU" os_index="0"/></object>'
+    '<object type="NUMANode" os_index="1"><object type="PU" os_index="1"/></object>'
+    "</object></topology>"
+)
 HOSTILE = {
     "entity": ('<!DOCTYPE t [<!ENTITY a "b">]><topology version="2.0"/>', "xml-entity", {}),
     "laughs": (LAUGHS, "xml-entity", {}),
@@ -115,10 +128,15 @@ HOSTILE = {
     "cut off": ('<topology version="2.0">\n<object', "xml-invalid", {"line": 2}),
     "not XML": ("<", "xml-invalid", {}),
     "another document": ("<html/>", "file-invalid", {"element": "html"}),
-    "format 1": (
+    "format 1 of no CPU": (
         '<topology><object type="Machine"/></topology>',
-        "format-unsupported",
-        {"value": "1"},
+        "cpus-missing",
+        {"element": "Machine"},
+    ),
+    "format 1 of no numbers": (
+        FAR,
+        "value-type",
+        {"element": "NUMANode"},
     ),
     "format 9": ('<topology version="9.0"/>', "format-unsupported", {"value": "9.0"}),
     "no machine": ('<topology version="2.0"/>', "topology-invalid", {"element": "topology"}),
@@ -142,8 +160,8 @@ HOSTILE = {
     ),
     "huge bitmap": (machine(HUGE_BITMAP), "value-range", {"element": "PU 0"}),
     "no type": (machine("<object/>"), "field-missing", {"element": "object"}),
-    "deep": ("<a>" * (MOST_DEPTH + 1), "file-too-deep", {}),
-    "wide": (machine("<i/>" * (MOST_ELEMENTS + 1)), "file-too-large", {}),
+    "deep": ("<a>" * (MAX_DEPTH + 1), "file-too-deep", {}),
+    "wide": (machine("<i/>" * (MAX_ELEMENTS + 1)), "file-too-large", {}),
     "short matrix": (machine(PU, SHORT_MATRIX), "matrix-size-invalid", {"element": "NUMANode"}),
     "huge matrix": (machine(PU, HUGE_MATRIX), "value-range", {"element": "NUMANode"}),
     "unknown encoding": ('<?xml version="1.0" encoding="klingon"?><topology/>', "xml-invalid", {}),
@@ -204,10 +222,10 @@ def test_what_is_no_file_is_refused(tmp_path):
     assert raised.value.fields["file"] == str(tmp_path / "text")
     with (tmp_path / "huge").open("wb") as file:
         file.write(b"<")
-        file.truncate(MOST_BYTES + 10)
+        file.truncate(MAX_BYTES + 10)
     with pytest.raises(TopologyFileError) as raised:
         load_topology(tmp_path / "huge")
-    assert (raised.value.code, raised.value.fields["bound"]) == ("file-too-large", MOST_BYTES)
+    assert (raised.value.code, raised.value.fields["bound"]) == ("file-too-large", MAX_BYTES)
 
 
 def test_a_synthetic_string_may_stand_in_a_file_or_for_one(tmp_path):
@@ -219,6 +237,100 @@ def test_a_synthetic_string_may_stand_in_a_file_or_for_one(tmp_path):
     assert len(load_topology("package:2 core:3 pu:2").cpus) == 12
 
 
-@given(st.text(st.sampled_from("packorenumdil 0123456789:[]()"), max_size=40))
+FORMAT_1 = """<topology>
+<object type="Machine" os_index="0" cpuset="0x3f" online_cpuset="0x1f" allowed_cpuset="0x1f">
+ <distances nbobjs="2" relative_depth="1" latency_base="10.0">
+  <latency value="1.000000"/><latency value="2.100000"/><latency value="2.100000"/><latency value="1.000000"/>
+ </distances>
+ <object type="NUMANode" os_index="0" cpuset="0x07" nodeset="0x1" local_memory="4096">
+  <object type="Socket" os_index="0"><object type="Cache" depth="3" cache_type="0">
+   <object type="Core" os_index="0"><object type="PU" os_index="0"/><object type="PU" os_index="1"/></object>
+   <object type="Core" os_index="1"><object type="PU" os_index="2"/></object>
+  </object></object>
+  <object type="Bridge"><object type="PCIDev" pci_type="0200 [8086:1528] [8086:1528] 01">
+   <object type="OSDev" name="eth0" osdev_type="2"/></object></object>
+ </object>
+ <object type="NUMANode" os_index="1" cpuset="0x38" nodeset="0x2" local_memory="8192">
+  <object type="Socket" os_index="1">
+   <object type="Core" os_index="0"><object type="PU" os_index="3"/><object type="PU" os_index="4"/></object>
+   <object type="Core" os_index="1"><object type="PU" os_index="5"/></object>
+  </object>
+ </object>
+</object></topology>"""
+
+
+def test_a_file_of_format_1_is_the_same_machine():
+    topology = read(FORMAT_1)
+    assert [str(core) for core in topology.cores] == ["0-1", "2", "3-4"]
+    assert [str(package) for package in topology.packages] == ["0-2", "3-4"]
+    assert [(n.number, str(CpuSet(n.cpus)), n.memory) for n in topology.nodes] == [
+        (0, "0-2", 4096), (1, "3-4", 8192),
+    ]  # fmt: skip
+    assert topology.latencies.distinct == (10, 21)
+    assert (topology.hops(0, 3), topology.near("eth0")) == (1, 0b111)
+    assert 0 < topology.hops(0, 1) < topology.hops(0, 2) < 1
+
+
+@pytest.mark.skipif(not LSTOPO, reason="hwloc is not installed")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "package:2 [numa] l3:2 core:2 pu:2", "package:2 numa:2 core:2 pu:2", "numa:2 package:2 core:3 pu:1",
+        "package:1 core:4 pu:2", "group:2 package:2 numa:2 l2:2 core:1 pu:2",
+    ],
+)  # fmt: skip
+def test_what_hwloc_writes_in_format_1_or_as_a_string_is_the_same_machine(text):
+    def written(*words):
+        program = [LSTOPO, "-i", text, *words]
+        return subprocess.run(program, capture_output=True, check=True, timeout=60).stdout
+
+    new = read_hwloc_xml(written("--of", "xml", "-"), "new")
+    old = read_hwloc_xml(written("--export-xml-flags", "1", "--of", "xml", "-"), "old")
+    again = synthetic(written("--of", "synthetic", "-").decode())
+    for one in (old, again):
+        assert one.cpus == new.cpus
+        assert set(one.cores) == set(new.cores)
+        assert set(one.packages) == set(new.packages)
+        assert [(n.number, n.cpus) for n in one.nodes] == [(n.number, n.cpus) for n in new.nodes]
+        assert all(one.hops(0, cpu) == new.hops(0, cpu) for cpu in new.cpus)
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_xml_is_read_and_what_is_damaged_is_refused(tmp_path, pack):
+    path = tmp_path / "machine.xml.packed"
+    path.write_bytes(pack(TWO.xml().encode()))
+    assert str(load_topology(path).cpus) == "0-1,4-5"
+    text = TWO.xml().encode()
+    path.write_bytes(pack(text[:200]) + pack(b"") + b"\0" * 8 + pack(text[200:]) + b"\0" * 4)
+    assert str(load_topology(path).cpus) == "0-1,4-5"
+    path.write_bytes(pack(TWO.xml().encode())[:-30])
+    with pytest.raises(TopologyFileError) as raised:
+        load_topology(path)
+    assert raised.value.fields["file"] == str(path)
+    path.write_bytes(pack(text[:200]) + pack(text[200:])[:-30])
+    with pytest.raises(TopologyFileError) as raised:
+        load_topology(path)
+    assert raised.value.code == "file-damaged"
+    path.write_bytes(pack(b"<" + b" " * MAX_BYTES) + pack(b" "))
+    with pytest.raises(TopologyFileError) as raised:
+        load_topology(path)
+    assert (raised.value.code, raised.value.fields["bound"]) == ("file-too-large", MAX_BYTES)
+
+
+def test_a_synthetic_string_has_the_attributes_that_hwloc_writes():
+    topology = synthetic(
+        "Package:2 [NUMANode(memory=1073741824)] L3Cache:1(size=33554432) Core:2 PU:2(indexes=2*4:1*2)"
+    )
+    assert [str(core) for core in topology.cores] == ["0,4", "1,5", "2,6", "3,7"]
+    assert [node.memory for node in topology.nodes] == [2**30, 2**30]
+    assert str(synthetic("core:2 pu:1(indexes=5,3)").cpus) == "3,5"
+    for wrong in ("core:2 pu:1(indexes=3,3)", "core:2 pu:1(indexes=1)", "pu:2(indexes=core:pu)",
+                  "pu:4(indexes=\u00b2,1,2,3)", "pu:2(indexes=\u0661*2)", "pu:\u0662"):  # fmt: skip
+        with pytest.raises(UsageError) as raised:
+            synthetic(wrong)
+        assert raised.value.code == "topology-invalid"
+
+
+@given(st.text(st.sampled_from("packorenumdil 0123456789:[]()=,*\u00b2\u0661"), max_size=40))
 def test_a_synthetic_string_is_read_or_refused_in_one_line(text):
     assert "\n" not in said_by(synthetic, text)

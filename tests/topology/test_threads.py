@@ -80,7 +80,7 @@ def test_numba_is_set_where_it_is_loaded_and_not_beyond_what_it_can():
 
 def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_back():
     with Daemon() as daemon:
-        daemon.ask("allocate", request="m", job="mate", count=8, least=2, until="told")
+        daemon.ask("allocate", job="mate", count=8, least=2, until="told")
         link = JobLink(str(daemon.socket), "mate")
         setting = Recorder()
         # The job's own mask: the daemon's machine is not this one, whose CPUs may be just those it grants.
@@ -90,7 +90,6 @@ def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_ba
             target=lambda: answers.append(
                 daemon.ask(
                     "allocate",
-                    request="g",
                     job="guest",
                     count=4,
                     least=1,
@@ -105,7 +104,7 @@ def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_ba
         asking.join(120)
         assert answers[0]["mates"] == {"mate": "acknowledged"}
         assert setting.said[-1] == 4
-        daemon.ask("deallocate", request="d", job="guest")
+        daemon.ask("deallocate", job="guest")
         until(lambda: threads.adapt() is not None)
         assert setting.said[-1] == 8
         link.close()
@@ -113,7 +112,7 @@ def test_a_job_that_follows_adapts_before_it_loses_cpus_and_after_it_has_them_ba
 
 def test_a_resize_is_acknowledged_by_all_ranks_or_not_at_all():
     with Daemon() as daemon:
-        daemon.ask("allocate", request="m", job="two", count=8, least=2, until="told")
+        daemon.ask("allocate", job="two", count=8, least=2, until="told")
         links = [JobLink(str(daemon.socket), "two") for _ in range(2)]
         ranks = [
             Threads(2, link=link, setting=Recorder(), affinity=lambda: range(8)) for link in links
@@ -122,7 +121,7 @@ def test_a_resize_is_acknowledged_by_all_ranks_or_not_at_all():
 
         def resize():
             fields = {"job": "two", "count": 4, "seconds": 60.0}
-            answers.append(daemon.ask("resize", request="r", **fields))
+            answers.append(daemon.ask("resize", **fields))
 
         asking = threading.Thread(target=resize)
         asking.start()
@@ -151,7 +150,7 @@ def test_without_a_daemon_the_mask_is_watched_all_the_same(monkeypatch, tmp_path
 def test_a_daemon_that_goes_away_ends_nothing():
     daemon = Daemon()
     with daemon:
-        daemon.ask("allocate", request="m", job="mate", count=8, least=2, until="told")
+        daemon.ask("allocate", job="mate", count=8, least=2, until="told")
         link = JobLink(str(daemon.socket), "mate")
         threads = Threads(link=link, setting=Recorder())
     assert threads.adapt() is None

@@ -172,7 +172,7 @@ class TwoDaemons:
     async def ask(self, owner, chance):
         verb = chance.choice(["allocate", "allocate", "resize", "deallocate", "suspend", "resume"])
         job = f"j{chance.randrange(3)}"  # the same names on both sides
-        fields = {"verb": verb, "request": f"r{owner.asked}", "job": job}
+        fields = {"verb": verb, "job": job}
         if verb == "allocate":
             fields |= {"count": chance.randint(1, 2), "least": 1, "until": "told"}
         elif verb == "resize":
@@ -240,7 +240,7 @@ class TwoDaemons:
             async def empty(owner=owner):
                 for job in list(owner.handler.node.state.jobs):
                     owner.asked += 1
-                    fields = {"verb": "deallocate", "request": f"r{owner.asked}", "job": job}
+                    fields = {"verb": "deallocate", "job": job}
                     await owner.handler.answer(
                         OPERATOR, parse_request(json.dumps(fields).encode())
                     )

@@ -5,7 +5,7 @@ import requests
 from pages.routes import ROUTES, routes_of
 from pages.served import TOKEN
 
-from apples.ui import FORM_BYTES, MOST_SESSIONS, Sessions
+from apples.ui import FORM_BYTES, MAX_SESSIONS, Sessions
 
 
 def get(url, **more):
@@ -119,6 +119,6 @@ def test_the_oldest_browser_goes_when_there_are_too_many():
     keys = []
     sessions = Sessions(keys.append)
     sessions.announce()
-    secrets = [sessions.enter(keys[-1]) for _ in range(MOST_SESSIONS + 1)]
+    secrets = [sessions.enter(keys[-1]) for _ in range(MAX_SESSIONS + 1)]
     assert sessions.find(secrets[0]) is None
     assert all(sessions.find(one) for one in secrets[1:])

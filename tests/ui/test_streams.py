@@ -10,11 +10,12 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 from pages.live_site import LiveSite
+from sse_starlette.sse import SendTimeoutError
 from waiting import until
 
 from apples.jobs import routes as job_routes
 from apples.jobs import store
-from apples.ui import MOST_KEPT, LiveStream, Streams, streams
+from apples.ui import MAX_KEPT, LiveStream, Streams, event_response, streams
 
 
 @pytest.fixture
@@ -177,7 +178,7 @@ def test_who_was_away_for_longer_than_is_kept_is_told_to_look_anew():
         one = Told()
         keeps = one.follow("")
         await anext(keeps)
-        for k in range(MOST_KEPT + 5):
+        for k in range(MAX_KEPT + 5):
             one.text("a", str(k))
             one.flush()
         reader = one.follow(one.last.partition("-")[0] + "-3")
@@ -211,9 +212,36 @@ def test_what_happens_together_is_told_once():
 def test_streams_that_nobody_reads_make_room():
     async def made():
         known = Streams()
-        for k in range(3 * streams.MOST_STREAMS):
+        for k in range(3 * streams.MAX_STREAMS):
             known.of(str(k), Told)
         return known
 
     known = asyncio.run(made())
-    assert len(known.names) <= streams.MOST_STREAMS
+    assert len(known.names) <= streams.MAX_STREAMS
+
+
+def test_a_browser_that_takes_nothing_is_disconnected():
+    ended = []
+
+    async def events():
+        try:
+            while True:
+                yield b"data: x\n\n"
+        finally:
+            ended.append(True)
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    scope = {"type": "http", "method": "GET", "asgi": {}}
+
+    async def answer():
+        with pytest.raises(SendTimeoutError):
+            await event_response(events(), 15, 0.05)(scope, receive, send)
+
+    asyncio.run(answer())
+    assert ended

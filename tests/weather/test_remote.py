@@ -200,11 +200,19 @@ def test_limits_of_parts_are_not_divided_where_the_machine_has_more():
 def test_a_bare_name_is_played_here_and_an_address_is_another_machine():
     hosts = (
         Host("bare"),
-        Host("cpus", cpus=(0,), address="10.1.1.1"),
+        Host("cpus", cpus=(0,)),
+        Host("cpus-there", cpus=(0,), address="198.51.100.77"),
         Host("far", address="10.1.1.2"),
     )
-    assert [h.name for h in remote_hosts(HostList(hosts, Network()))] == ["far"]
-    assert [h.name for h in remote_hosts(HostList(hosts, Network(), "config"))] == ["bare", "far"]
+    assert [h.name for h in remote_hosts(HostList(hosts, Network()))] == [
+        "cpus-there",
+        "far",
+    ]
+    assert [h.name for h in remote_hosts(HostList(hosts, Network(), "config"))] == [
+        "bare",
+        "cpus-there",
+        "far",
+    ]
     assert is_here(Host("me", address="127.0.0.1"))
     assert not is_here(Host("other", address="127.0.0.2"))
 

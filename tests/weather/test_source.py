@@ -78,6 +78,20 @@ def configured(service, monkeypatch, tmp_path):
     return service_settings()
 
 
+def test_weather_file_that_is_a_pipe_is_an_error_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.json")
+    done = planned(tmp_path, "--weather", tmp_path / "pipe.json")
+    assert (done.code, done.error_codes) == (2, ["file-not-regular"])
+
+
+def test_live_plan_of_emulated_hosts_is_under_measured_weather(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    began = time.time()
+    weather = planned(tmp_path, "--weather", "live", "--json").document["weather"]
+    assert weather["kind"] == "measured"
+    assert began <= weather["time"] <= time.time()
+
+
 def live(folder, *more, **contents):
     asked = ("--weather", "live", "--json", "--set", "grid=1000", *more)
     return planned(folder, *asked, hosts=TWO, **contents)

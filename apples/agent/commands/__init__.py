@@ -1,1 +1,1 @@
-"""The commands `plan`, `calibrate` and `doctor`, and the options of an agent."""
+"""The commands `calibrate` and `doctor`, and the options of an agent."""

@@ -1,36 +1,82 @@
-"""``apples calibrate``: run the application's own kernel at several strip sizes on each host."""
+"""``apples calibrate``: measure the application's kernel on each host; show or remove the learned state."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from pathlib import Path
 
 from apples.agent.calibration import calibrate_hosts, calibration_rows, looked_at
+from apples.agent.commands.learned import forget, show_learned
 from apples.agent.information import InformationPool
 from apples.agent.session.planning import load
 from apples.agent.session.spec import PlanSpec
 from apples.agent.text.plan import calibration_document, calibration_text
 from apples.errors import LaunchError, UsageError
 from apples.ui import options
-from apples.ui.command_line import say, show_answer
+from apples.ui.command_line import command, say, show_answer
+from apples.ui.parameters import Excludes, Requires, argument, option
 from apples.weather.sensing import SensingContext
 
+MEASURING = ("--hosts", "--template", "--user", "--set", "--rows")
+"""Options that apply only while hosts are measured."""
 
+
+@command(
+    rules=(
+        Excludes("--learned", "--forget"),
+        *(Excludes(name, other) for name in MEASURING for other in ("--learned", "--forget")),
+        Requires("APPLICATION|HOST", "--learned", "--forget"),
+        Requires("--all", "--forget"),
+    )
+)
+@argument(
+    "name",
+    required=False,
+    metavar="APPLICATION|HOST",
+    help="With --learned or --forget: an application, its folder, or a host.",
+)
+@options.hosts_option
+@options.template_option
+@options.user_option
+@options.settings_option
+@option(
+    "--rows",
+    "sizes",
+    metavar="N,..",
+    default="",
+    help="Strip sizes in rows, as 100,500; else from the grid.",
+)
+@option("--learned", is_flag=True, help="Show measured speeds and corrections; measure nothing.")
+@option(
+    "--forget",
+    "to_forget",
+    is_flag=True,
+    help="Remove the learned state of an application or a host.",
+)
+@option("--all", "every", is_flag=True, help="With --forget: the application in every folder.")
+@options.json_option
 def calibrate(
-    hosts: options.Hosts = None,
-    template: options.Template = None,
-    user: options.User = None,
-    settings: options.Settings = None,
-    sizes: Annotated[
-        str, typer.Option("--rows", help="Strip sizes in rows, as 100,500; else from the grid.")
-    ] = "",
-    json: options.Json = False,
+    name: str | None,
+    hosts: Path | None,
+    template: Path | None,
+    user: Path | None,
+    settings: tuple[str, ...],
+    sizes: str,
+    learned: bool,
+    to_forget: bool,
+    every: bool,
+    json: bool,
 ) -> int:
     """Measure every implementation on every host, and remember the speeds for live plans.
 
-    Example: apples calibrate; apples calibrate --hosts hosts.toml --template template.toml --user user.toml
+    With --learned, show the remembered speeds and the corrections that runs taught: value, runs, and the error
+    with and without each. With --forget, remove them.
+
+    Example: apples calibrate; apples calibrate --learned heat; apples calibrate --forget heat
     """
+    if learned:
+        return show_learned(name, json)
+    if to_forget:
+        return forget(name, every, json)
     files = options.files_of(hosts, template, user)
     spec = PlanSpec(*files, options.settings_of(settings), weather="static")
     information = looked_at(load(spec, SensingContext(log=say)))

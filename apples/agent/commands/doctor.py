@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from apples.agent.doctor import examine, examine_hosts, examine_program
-from apples.errors import UsageError
 from apples.launch.text import (
     checks_document,
     checks_text,
@@ -19,33 +15,23 @@ from apples.launch.text import (
 )
 from apples.resources import read_host_list
 from apples.ui import options
-from apples.ui.command_line import show_answer
+from apples.ui.command_line import command, show_answer
+from apples.ui.parameters import FILE, Excludes, Requires, option
 
 UNFIT = 4
 BREAKS_PROTOCOL = 5
 
 
-def doctor(
-    program: Annotated[
-        Path | None,
-        typer.Option("--program", help="Template whose program is run small and checked."),
-    ] = None,
-    settings: options.Settings = None,
-    hosts: Annotated[
-        Path | None, typer.Option("--hosts", help="Host list whose other machines are checked.")
-    ] = None,
-    json: options.Json = False,
-) -> int:
+@command(rules=(Excludes("--hosts", "--program"), Requires("--set", "--program")))
+@option("--program", type=FILE, help="Template whose program is run small and checked.")
+@options.settings_option
+@option("--hosts", type=FILE, help="Host list whose other machines are checked.")
+@options.json_option
+def doctor(program: Path | None, settings: tuple[str, ...], hosts: Path | None, json: bool) -> int:
     """Check this machine, or with --program that a program keeps the protocol, or the hosts of a list.
 
     Example: apples doctor --program template.toml; apples doctor --hosts hosts.toml
     """
-    if hosts is not None and program is not None:
-        raise UsageError(
-            "--hosts and --program: one at a time",
-            code="option-conflict",
-            options=["--hosts", "--program"],
-        )
     if hosts is not None:
         return _hosts(hosts, json)
     if program is not None:

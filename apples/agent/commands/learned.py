@@ -1,50 +1,28 @@
-"""``apples learned`` and ``apples forget``: show the learned state of applications, and remove it."""
+"""``apples calibrate --learned | --forget``: show the learned state of applications, and remove it."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from apples.agent.describe_corrections import applications, forget_named, named
 from apples.agent.text.plan import learned_document, learned_text
-from apples.ui import options
+from apples.errors import UsageError
 from apples.ui.command_line import show_answer
 
 
-def learned(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="APPLICATION|HOST",
-            help="An application, its folder, or a host; all applications if left out.",
-        ),
-    ] = None,
-    json: options.Json = False,
-) -> int:
-    """Show measured speeds and corrections: value, runs, and the error with and without each.
-
-    Example: apples learned heat
-    """
+def show_learned(name: str | None, json: bool) -> int:
+    """Print measured speeds and corrections of an application or a host; of all applications without a name."""
     chosen = applications() if name is None else named(name)
     show_answer(learned_document(chosen), lambda: learned_text(chosen), json)
     return 0
 
 
-def forget(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="APPLICATION|HOST", help="An application, its folder, or a host."),
-    ],
-    every: Annotated[
-        bool, typer.Option("--all", help="The application of this name in every folder.")
-    ] = False,
-    json: options.Json = False,
-) -> int:
-    """Remove the learned state of an application, or of a host from all applications.
-
-    Example: apples forget heat
-    """
+def forget(name: str | None, every: bool, json: bool) -> int:
+    """Remove the learned state of an application, or of a host from all applications."""
+    if name is None:
+        raise UsageError(
+            "--forget: no name (give an application, its folder, or a host)",
+            code="argument-missing",
+            argument="APPLICATION|HOST",
+        )
     removed = forget_named(name, every=every)
     document = {"schema": "apples.forgotten/1", "removed": removed}
     show_answer(document, lambda: "\n".join(f"forgotten: {line}" for line in removed), json)

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from apples.ui.parameters import option
 
-import typer
-
-BlueprintName = Annotated[
-    str | None,
-    typer.Option("--blueprint", help="Name, module:name or file.py:name.", show_default=False),
-]
-WeatherName = Annotated[
-    str, typer.Option("--weather", help="static, live, or a recorded weather file.")
-]
-Learned = Annotated[
-    bool,
-    typer.Option(
-        "--learned",
-        help="Use learned speeds and corrections under a static or recorded weather too.",
-    ),
-]
-Fresh = Annotated[
-    bool,
-    typer.Option("--fresh", help="Ignore remembered measurements; measure every host and link."),
-]
-PlannerName = Annotated[
-    str | None,
-    typer.Option("--planner", help="time_balancing, linear, milp, rectangles, or your own."),
-]
-DistanceName = Annotated[
-    str | None, typer.Option("--distance", help="communication, paper, or your own.")
-]
-ModelName = Annotated[str | None, typer.Option("--model", help="strip, or your own.")]
+blueprint_name_option = option(
+    "--blueprint", metavar="NAME", help="Name, module:name or file.py:name.", show_default=False
+)
+weather_name_option = option(
+    "--weather",
+    metavar="NAME|FILE",
+    default="live",
+    help="static, live, remembered, or a recorded weather file.",
+)
+learned_option = option(
+    "--learned",
+    is_flag=True,
+    help="With --weather static or a recorded file: use the learned speeds and corrections.",
+)
+fresh_option = option(
+    "--fresh", is_flag=True, help="Ignore remembered measurements; measure every host and link."
+)
+planner_name_option = option(
+    "--planner", metavar="NAME", help="time_balancing, linear, milp, rectangles, or your own."
+)
+distance_name_option = option(
+    "--distance", metavar="NAME", help="communication, paper, or your own."
+)
+model_name_option = option("--model", metavar="NAME", help="strip, or your own.")

@@ -8,9 +8,9 @@ from apples.agent.information.loading import load_information, measure_briefly
 from apples.agent.information.pool import (
     MODELS,
     InformationPool,
-    SpeedSource,
     assumes_speed,
     available_here,
+    is_measured,
     needs_of,
     offers,
     own_files,
@@ -24,9 +24,9 @@ from apples.agent.information.pool import (
 __all__ = [
     "MODELS",
     "InformationPool",
-    "SpeedSource",
     "assumes_speed",
     "available_here",
+    "is_measured",
     "load_information",
     "measure_briefly",
     "needs_of",

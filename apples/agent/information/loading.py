@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import hat
+from apples.agent.documents import LEARNED_WEATHERS
 from apples.agent.information.pool import MODELS, InformationPool, needs_of
 from apples.agent.models import Learned, LearnedKey, recall
 from apples.agent.models.model import check_model
@@ -42,6 +43,7 @@ def load_information(
     template: str | Path,
     user: str | Path | None,
     *,
+    contents: Mapping[str, str] = MappingProxyType({}),
     settings: Settings | None = None,
     weather: str = "live",
     learned: bool = False,
@@ -57,10 +59,13 @@ def load_information(
     ----------
     user
         None: the user has no wishes.
+    contents
+        Texts that are used in place of the files `template` and `user`, by these names.
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     weather
         ``live`` (the weather service that is configured, else sensors, here and over ssh; and the learned state),
+        ``remembered`` (what the service and earlier plans know, without a measurement; and the learned state),
         ``static`` (the host list's values alone), or a recorded weather file; as for ``apples plan``.
     learned
         Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
@@ -83,12 +88,15 @@ def load_information(
     UsageError
         An unknown model, or a weather that is neither a word nor a file.
     """
-    described = hat.read(template, hat.ApplicationTemplate)
-    wishes = hat.Document.read(user) if user is not None else hat.Document.parse("", source="")
+    document = hat.Document.of(template, contents.get("template"))
+    described = document.validate(hat.ApplicationTemplate)
+    wishes = hat.Document.parse("", source="")
+    if user is not None:
+        wishes = hat.Document.of(user, contents.get("user"))
     specifications = wishes.validate(hat.UserSpecifications)
     host_list = read_host_list(hosts)
     _check_names(specifications, host_list, wishes)
-    application = described.bind(settings or {})
+    application = described.bind(settings or {}, document=document)
     chosen_model = model or specifications.preferences.model or application.model
     make_model = (
         chosen_model
@@ -96,13 +104,14 @@ def load_information(
         else resolve(chosen_model, MODELS, "model", ("information",))
     )
     folder = Path(template).resolve().parent
+    _check_expected_result(described, Path(template), folder)
     information = InformationPool(
         described,
         application,
         specifications,
         Conditions(host_list, Weather()),
         recall(LearnedKey.of(described.name, described.version, folder), hosts=host_list)
-        if learned or weather == "live"
+        if learned or weather in LEARNED_WEATHERS
         else Learned(),
         folder,
         make_model,
@@ -121,15 +130,21 @@ def under(
     sensing: SensingContext,
     propose: Propose | None = None,
 ) -> InformationPool:
-    """Return the pool under the weather of an option: ``static``, ``live``, or the name of a file."""
+    """Return the pool under a weather: ``static``, ``live``, ``remembered``, or the name of a file."""
     # A static decision measures nothing: it loads no sensors, no ssh and no HTTP client.
     if weather == "static":
         return information
     if weather == "live":
         return _under_live_weather(information, sensing, propose)
+    if weather == "remembered":
+        from apples.weather.history import remembered_weather  # noqa: PLC0415 - see above
+        from apples.weather.service import service_settings  # noqa: PLC0415
+
+        known = remembered_weather(information.hosts, service_settings())
+        return replace(information, conditions=known)
     if not Path(weather).exists():
         raise UsageError(
-            f"--weather '{weather}': must be static, live or a file",
+            f"--weather '{weather}': must be static, live, remembered or a file",
             code="file-missing",
             option="--weather",
             file=weather,
@@ -227,6 +242,25 @@ def _proposed(
     return ProposedPlan(
         [host.name for host in schedule.resources], seconds, information.application.iterations
     )
+
+
+def _check_expected_result(
+    described: hat.ApplicationTemplate, template: Path, folder: Path
+) -> None:
+    """Reject a function of the expected result whose file does not exist, before anything runs."""
+    file, _, _ = (
+        described.expected_result.function.rpartition(":")
+        if described.expected_result
+        else ("", "", "")
+    )
+    if file.endswith(".py") and not (folder / file).is_file():
+        raise UsageError(
+            f"{template}: expected_result.function: no file {folder / file}",
+            code="file-missing",
+            file=str(template),
+            field="expected_result.function",
+            value=file,
+        )
 
 
 def _check_names(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from hat import (
 from nws import Weather
 
 if TYPE_CHECKING:
+    from apples.agent.documents import SpeedSource
     from apples.launch.remote.fitness import Fitness, Needs
     from apples.malleable.balancers.block_table import Decomposition
 
@@ -140,6 +141,11 @@ class InformationPool:
     def assumed_speeds(self) -> tuple[str, ...]:
         """One line about the hosts whose speed nothing is known of; empty where there are none."""
         return self._known_and_assumed[1]
+
+    @property
+    def unmeasured(self) -> frozenset[str]:
+        """The hosts whose speed is neither given nor measured."""
+        return frozenset(host.name for host in self.hosts if _speed(self, host)[0] is None)
 
     @cached_property
     def _known_and_assumed(self) -> tuple[dict[str, SpeedFunction], tuple[str, ...]]:
@@ -514,35 +520,13 @@ MODELS: Mapping[str, Callable[[InformationPool], ModelTemplate]] = {"strip": str
 """The Model pool; a user's own model is such a callable too."""
 
 
-MEASURED, TEMPLATE, ASSUMED = "measured", "template", "assumed"
+MEASURED: Final = "measured"
+TEMPLATE: Final = "template"
+ASSUMED: Final = "assumed"
+"""Sources of a speed, besides the host list (`STATIC`)."""
 SIMILAR_SIZE = 4.0
 """A grid with this many times as many points, or as few, is another problem size: its strips are beyond those
 measured by more than the caches of most hosts differ."""
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedSource:
-    """Where the speed of a host is from.
-
-    Attributes
-    ----------
-    source
-        ``measured`` (by a calibration of this application or by its runs), ``host list``, ``template`` or
-        ``assumed``.
-    points
-        Of the whole grid where it was measured; None where it was not, or where that is not known.
-    factor
-        The points of this grid over those it was measured for (`SpeedFunction.size_factor`); 1 where not measured.
-    """
-
-    source: str
-    points: float | None = None
-    factor: float = 1.0
-
-    @property
-    def holds(self) -> bool:
-        """Whether it was measured for this application at a similar problem size."""
-        return self.source == MEASURED and 1 / SIMILAR_SIZE <= self.factor <= SIMILAR_SIZE
 
 
 def speed_source(information: InformationPool, host: Host) -> SpeedSource:
@@ -550,9 +534,15 @@ def speed_source(information: InformationPool, host: Host) -> SpeedSource:
     return _speed(information, host)[1]
 
 
+def is_measured(information: InformationPool, host: Host) -> bool:
+    """Return whether the speed of a host was measured for this application at a similar problem size."""
+    speed = speed_source(information, host)
+    return speed["source"] == MEASURED and 1 / SIMILAR_SIZE <= speed["factor"] <= SIMILAR_SIZE
+
+
 def assumes_speed(information: InformationPool, host: Host) -> bool:
     """Whether nothing is known of a host's speed, neither listed nor measured."""
-    return speed_source(information, host).source == ASSUMED
+    return speed_source(information, host)["source"] == ASSUMED
 
 
 def _speed(pool: InformationPool, host: Host) -> tuple[SpeedFunction | None, SpeedSource]:
@@ -561,14 +551,18 @@ def _speed(pool: InformationPool, host: Host) -> tuple[SpeedFunction | None, Spe
     measured = pool.learned.speed(host.identity, chosen, threads=pool.threads)
     if measured is not None:
         factor = measured.size_factor(application.rows * application.columns)
-        source = SpeedSource(MEASURED, measured.points or None, factor)
-        return measured.on(application.columns), source
-    seconds, where = host.seconds_per_point, STATIC
+        return measured.on(application.columns), {
+            "source": MEASURED, "points": measured.points or None, "factor": factor,
+        }  # fmt: skip
+    seconds = host.seconds_per_point
+    source: SpeedSource = {"source": STATIC, "points": None, "factor": 1.0}
     if seconds is None and chosen:
-        seconds, where = pool.template.implementation(chosen).cost(host.platform), TEMPLATE
+        seconds = pool.template.implementation(chosen).cost(host.platform)
+        source["source"] = TEMPLATE
     if seconds is None:
-        return None, SpeedSource(ASSUMED)
-    return SpeedFunction.constant(seconds * pool.scale_of_listed_speeds), SpeedSource(where)
+        source["source"] = ASSUMED
+        return None, source
+    return SpeedFunction.constant(seconds * pool.scale_of_listed_speeds), source
 
 
 PROBE = "apples.topology.sources.probe"
@@ -586,7 +580,8 @@ def needs_of(information: InformationPool) -> Needs:
         modules.update(dict.fromkeys(one.requires.modules))
         commands.update(dict.fromkeys(one.requires.commands))
         programs.update(dict.fromkeys(own_files(information, program_of(information, one.name))))
-    return Needs(tuple(modules), tuple(commands), tuple(programs), PROBE)
+    malleable = information.template.malleable
+    return Needs(tuple(modules), tuple(commands), tuple(programs), PROBE, ipv6=malleable)
 
 
 def own_files(information: InformationPool, program: tuple[str, ...]) -> tuple[str, ...]:

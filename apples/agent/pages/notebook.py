@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -17,16 +17,17 @@ from apples.agent.text.plan import no_plan, plan_head, plan_table
 from apples.agent.text.run import run_head, run_table
 from apples.agent.text.words import kinds_of, spending
 from apples.ui.charts import picture
-from apples.ui.page import render
 from apples.ui.palette import fixed
+from apples.ui.shell import page
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from apples.agent.documents import AgentRunDocument, PlanDocument
 
 SHOWN_HOSTS = 50
 DRAWN_HOSTS = 16
 
 
-def plan_html(document: Document) -> str:
+def plan_html(document: PlanDocument) -> str:
     """Return a plan: its first lines, a row a host, and its strips or rectangles to scale."""
     chosen = document["chosen"]
     if chosen is None:
@@ -37,24 +38,27 @@ def plan_html(document: Document) -> str:
     elif len(chosen["strips"]) <= DRAWN_HOSTS:
         drawn = charts.strips("strips", chosen, kinds_of([document]))
     return output(
-        plan_head(document),
-        plan_table(document, SHOWN_HOSTS),
+        plan_head(document, chosen),
+        plan_table(chosen, SHOWN_HOSTS),
         len(chosen["strips"]) - SHOWN_HOSTS,
         drawn,
     )
 
 
-def run_html(document: Document) -> str:
+def run_html(document: AgentRunDocument) -> str:
     """Return a run: its first lines, a row a host, and where the time of an iteration went."""
     execution = document["execution"]
+    assert execution is not None  # noqa: S101 - for the type checker: a `RunResult` has one
     hosts = execution["hosts"]
     drawn = Markup()
     if 0 < len(hosts) <= DRAWN_HOSTS:
         longest = [sum(seconds for _, seconds, _ in spending(host)) for host in hosts]
         limit = max([execution["iteration_seconds"], *longest]) * 1.02
         drawn = charts.times("times", execution, limit)
-    rows = run_table(document)
-    return output(run_head(document), rows[: SHOWN_HOSTS + 1], len(rows) - 1 - SHOWN_HOSTS, drawn)
+    rows = run_table(execution)
+    return output(
+        run_head(document, execution), rows[: SHOWN_HOSTS + 1], len(rows) - 1 - SHOWN_HOSTS, drawn
+    )
 
 
 def output(
@@ -95,11 +99,11 @@ def _row(cells: Sequence[str]) -> Markup:
 
 def _image(drawn: Markup) -> Markup:
     """Return a drawing as an image whose alternative text is its title and description."""
-    file = picture(drawn, fixed(render("style.css.j2")))
+    file = picture(drawn, fixed(page("style.css.j2")))
     words = re.findall(r"<(?:title|desc) [^>]*>(.*?)</(?:title|desc)>", drawn)
     return Markup(
         '<img style="max-width:100%" alt="{}" src="data:image/svg+xml;base64,{}">'
     ).format(
-        Markup(". ").join(Markup(text) for text in words),  # noqa: S704 - escaped in the drawing
+        ". ".join(Markup(text).striptags() for text in words),  # noqa: S704 - escaped in the drawing
         base64.b64encode(file.encode()).decode(),
     )

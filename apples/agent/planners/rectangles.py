@@ -36,7 +36,7 @@ ROUNDS = 4
 # costs a latency.
 FEW = 16
 """Of up to so many hosts every number of columns is compared; of more, the one with the least half perimeters."""
-LEAST_ROOM = 9
+MIN_ROOM = 9
 """Points that a host must have memory for: one, and those around it."""
 TRIED = 2
 """Divisions into columns, the most promising first, that whole rows and columns are found for and have memory."""
@@ -50,7 +50,7 @@ def rectangles(resources: ResourceSet, information: InformationPool) -> Schedule
     all others up is dropped, unless the user wants at least so many hosts.
     """
     plan = _Planning(information.for_rectangles)
-    room = plan.model.room(resources) >= LEAST_ROOM
+    room = plan.model.room(resources) >= MIN_ROOM
     able = [plan.information.implementation(host) != "" for host in resources]
     usable = [all(fits) for fits in zip(room, able, strict=True)]
     hosts = [host for host, fits in zip(resources, usable, strict=True) if fits]

@@ -23,7 +23,7 @@ TOLERANCE = 0.2
 WINDOW_SECONDS = 2.0
 """Length of the window; in a shorter one every short disturbance would count."""
 SETTLING_SECONDS = 0.5
-LEAST_SAMPLES = 3
+MIN_SAMPLES = 3
 """A window holds at least so many intervals between messages, however long they take."""
 
 
@@ -140,7 +140,7 @@ class PerformanceMonitor:
             return
         self._window.append(progress)
         while (
-            len(self._window) > LEAST_SAMPLES + 1
+            len(self._window) > MIN_SAMPLES + 1
             and progress.seconds - self._window[1].seconds >= self.window
         ):
             self._window.popleft()
@@ -194,7 +194,7 @@ def _between(first: Progress, last: Progress) -> dict[str, float]:
 
 def _relative_error(samples: Sequence[float], mean: float) -> float:
     """Return the standard error of the mean of some samples; as large as the mean where they are too few."""
-    if len(samples) < LEAST_SAMPLES:
+    if len(samples) < MIN_SAMPLES:
         return 1.0
     return stdev(samples) / math.sqrt(len(samples)) / mean
 

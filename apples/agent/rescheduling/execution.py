@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.agent.coordinator import Coordinator
 from apples.agent.information import InformationPool
@@ -29,6 +29,9 @@ from apples.launch.actuator import Bandwidth, Execution, Resized
 from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests
 from apples.launch.message_counts.arrays import ArrayMessages
 from apples.resources.schedule import Estimate, Schedule
+
+if TYPE_CHECKING:
+    from apples.agent.documents import Redistribution
 
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100
@@ -55,7 +58,7 @@ class ReschedulingDecision:
     move: Move
     seconds: float | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Redistribution:
         """Return the record as JSON."""
         move, payback = self.move, self.move.payback
         schedule = move.estimate.schedule
@@ -193,6 +196,12 @@ class AdaptiveExecution(Execution):
         """Return where the application is; it has `seconds` to answer."""
         return self.execution.position(seconds)
 
+    @contextmanager
+    def drained(self) -> Iterator[None]:
+        """Take in what the program prints meanwhile."""
+        with self.execution.drained():
+            yield
+
     def outcome(self) -> Outcome | None:
         """Return what was measured, waiting for the end and looking after the application till then."""
         for _ in self.monitor():
@@ -323,7 +332,8 @@ class AdaptiveExecution(Execution):
         for slow in self.slow_hosts.observe(progress):
             self.on_slow_host(slow)
         if self.decider is not None:
-            self.decider(self)
+            with self.execution.drained():
+                self.decider(self)
 
     def rate(self) -> IterationRate:
         """Return the measured rate; before there is one the promised one, as uncertain as it is large."""

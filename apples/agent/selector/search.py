@@ -33,7 +33,7 @@ MISSING_ROWS = 1e250
 """Added to the value of a set whose memory does not hold the grid: worse than any time or cost."""
 FEW = 64
 """Of so many hosts all borders are worked out at once, whatever sets are looked at."""
-LONGEST_BEST = 16
+MAX_BEST = 16
 """Of longer sets a brisk search takes the first move that helps, not the best: they have thousands."""
 TIE = 1e-9
 """Part of its highest cost that a second is worth beside it: among sets that cost the same, the quickest."""
@@ -335,7 +335,7 @@ class SubsetSearch:
         while self.budget > 0 and (best, where) not in self._descents:
             on_the_way.append(best)
             least = value - 1e-12 * abs(value)
-            if self.brisk and len(best) > LONGEST_BEST:
+            if self.brisk and len(best) > MAX_BEST:
                 helps = (
                     c for c in self._moves(best, pool) if self.budget <= 0 or self.value(c) < least
                 )
@@ -388,7 +388,7 @@ class SubsetSearch:
         outside = [i for i in pool if i not in order]
         if shorter:
             yield from _dropped(order)
-        if self.brisk and len(order) > LONGEST_BEST:  # of thousands of moves few can help
+        if self.brisk and len(order) > MAX_BEST:  # of thousands of moves few can help
             if longer:
                 yield from (self._beside_its_site(order, i) for i in outside)
             yield from _replaced(order, outside)

@@ -61,7 +61,7 @@ MAX_PAIRED_HOSTS = 1000
 STARTS_BY_COST, CHAINS_OF_METRIC, NEAR = 3, 4, 16
 MOMENTS = 6
 """Groups of hosts that are ready together that are searched."""
-LONGEST_SEARCHED, LONGEST_BY_COST = 48, 96
+MAX_SEARCHED, MAX_BY_COST = 48, 96
 """Longer chains are not searched: a move on them costs more than it can gain."""
 
 Accepted = Callable[[], Sequence[Estimate] | None]
@@ -267,7 +267,7 @@ class ResourceSelector:
         values = {order: value for value, order in reversed([*best, *by_cost])}
         ranked = sorted(values, key=lambda order: (values[order], len(order)))[:SETS_OF_MANY]
         search.brisk = bool(by_cost)
-        longest = LONGEST_BY_COST if by_cost else LONGEST_SEARCHED
+        longest = MAX_BY_COST if by_cost else MAX_SEARCHED
         short = [order for order in ranked if len(order) <= longest]
         for start in short[: STARTS_BY_COST if by_cost else 1]:
             if start in ranked[:1] or by_cost:

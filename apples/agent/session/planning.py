@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from apples.agent.coordinator import PASSES, Blueprint, Coordinator, StartHooks
+from apples.agent.documents import LEARNED_WEATHERS
 from apples.agent.estimator import with_queue
 from apples.agent.explanation import (
-    Binding,
     advice,
     bindings,
     first_questions,
@@ -35,6 +35,7 @@ from apples.resources.schedule import Estimate, NoFeasiblePlanError, Schedule
 from apples.weather.sensing import SensingContext
 
 if TYPE_CHECKING:
+    from apples.agent.documents import Binding
     from apples.launch.actuator import Actuator
     from apples.launch.remote.fitness import Fitness
 
@@ -104,11 +105,32 @@ def load(
         Name of the actuator that would start the run; default: as the host list needs it.
     links_as_needed
         Whether only those links are measured that the specification's own decision can depend on.
+
+    Raises
+    ------
+    UsageError
+        A measurement is asked for under a weather that measures nothing, or the learned state under a weather that
+        always uses it. Permanent.
     """
+    if spec.learned and spec.weather in LEARNED_WEATHERS:
+        raise UsageError(
+            f"--learned does not apply: --weather {spec.weather} always uses the learned state",
+            code="option-not-applicable",
+            option="--learned",
+            value=spec.weather,
+        )
+    if spec.fresh and spec.weather != "live":
+        raise UsageError(
+            f"--fresh does not apply: --weather {spec.weather} measures nothing",
+            code="option-not-applicable",
+            option="--fresh",
+            value=spec.weather,
+        )
     return load_information(
         spec.hosts,
         spec.template,
         spec.user,
+        contents=spec.contents,
         settings=spec.settings,
         weather=weather or spec.weather,
         learned=spec.uses_learned,

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from apples.agent.arrangement import Arrangement
 from apples.agent.coordinator import DecisionLog
 from apples.agent.describe_corrections import described
 from apples.agent.explanation import (
     SLOWEST,
-    Binding,
-    LeftOut,
-    Threshold,
     left_out,
     memory_bindings,
 )
@@ -31,6 +28,27 @@ from apples.ui.units import counted, duration, in_one_line, some
 from apples.weather.conditions import error_of
 
 if TYPE_CHECKING:  # a plan verifies, learns and moves nothing
+    from apples.agent.documents import (
+        AgentRunDocument,
+        ArrangementInfo,
+        Basis,
+        Binding,
+        BorderRun,
+        ChangeInfo,
+        Chosen,
+        Coverage,
+        ExecutionInfo,
+        HostRun,
+        LinkBasis,
+        NextBest,
+        ObjectiveInfo,
+        PlanDocument,
+        Probed,
+        RectangleInfo,
+        Rejected,
+        SpeedSource,
+        StripInfo,
+    )
     from apples.agent.learning import HostCheck, PredictionCheck
     from apples.agent.rescheduling import ReschedulingDecision
     from apples.agent.slow_hosts import SlowHost
@@ -39,12 +57,11 @@ if TYPE_CHECKING:  # a plan verifies, learns and moves nothing
     from apples.launch.hydra import LaunchCommand
     from apples.topology.message_matrix import MessageMatrix
 
-Document = dict[str, Any]
-
-PLAN_SCHEMA, RUN_SCHEMA = "apples.plan/1", "apples.run/1"
-MOST_REJECTED = 100
-MOST_SETS = 40
-MOST_ASSUMED = 100
+PLAN_SCHEMA: Literal["apples.plan/1"] = "apples.plan/1"
+RUN_SCHEMA: Literal["apples.run/1"] = "apples.run/1"
+MAX_REJECTED = 100
+MAX_SETS = 40
+MAX_ASSUMED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +78,7 @@ class Explanation:
         Questions about a CPU share, a speed, a latency or a memory that were asked, and that there are.
     """
 
-    thresholds: tuple[Threshold, ...]
+    thresholds: tuple[ChangeInfo, ...]
     equal_strips: Estimate | None
     asked: int = 0
     possible: int = 0
@@ -128,7 +145,8 @@ class PlanResult:
         from apples.agent.session.frames import frame_of  # noqa: PLC0415 - for frames only
 
         _ = self.estimate
-        return frame_of([_flat(strip) for strip in self.document()["chosen"]["strips"]], "host")
+        chosen = self.document()["chosen"]
+        return frame_of([_flat(strip) for strip in chosen["strips"]] if chosen else [], "host")
 
     @property
     def command(self) -> str:
@@ -153,10 +171,10 @@ class PlanResult:
         """Return the rows of each chosen host, in strip order; of a rectangle its height."""
         return {a.host.name: int(a.height) for a in self.estimate.schedule.allocations}
 
-    def document(self) -> Document:
+    def document(self) -> PlanDocument:
         """Return the plan as ``apples.plan/1``; ``chosen`` is null where there is no plan."""
         document = plan_document(self.blueprint, self.decisions, self.information)
-        document["binding"] += [asdict(limit) for limit in self.binding]
+        document["binding"] += list(self.binding)
         if self.refusal is not None:
             document["remedy"] = self.refusal.remedy
         if self.explanation is not None:
@@ -170,13 +188,13 @@ class PlanResult:
             )
         return document
 
-    def refused_document(self) -> Document:
+    def refused_document(self) -> AgentRunDocument:
         """Return the ``apples.run/1`` document of a run that did not take place: there is no plan."""
         plan = self.document()
         return refused_document(plan, plan["rejected"][0]["reason"] if plan["rejected"] else "")
 
 
-def _flat(host: Document) -> Document:
+def _flat(host: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entry of a host with the numbers of its rectangle beside the others."""
     tile = host.get("rectangle", {})
     return {key: value for key, value in host.items() if key != "rectangle"} | {
@@ -275,7 +293,8 @@ class RunResult:
         """
         from apples.agent.session.frames import frame_of  # noqa: PLC0415 - for frames only
 
-        return frame_of([_flat(host) for host in self.document()["execution"]["hosts"]], "host")
+        execution = execution_document(self.plan.estimate, self.outcome, self.check)
+        return frame_of([_flat(host) for host in execution["hosts"]], "host")
 
     @property
     def verified(self) -> bool | None:
@@ -304,13 +323,13 @@ class RunResult:
 
     def _declared(self) -> MessageMatrix | None:
         """Return the messages that template and map declare; None where they are not of strips, or too many."""
-        from apples.topology.message_matrix import MOST_RANKS_SHOWN, MessageMatrix  # noqa: PLC0415 - see the top
+        from apples.topology.message_matrix import MAX_RANKS_SHOWN, MessageMatrix  # noqa: PLC0415 - see the top
 
         schedule, decided = self.plan.estimate.schedule, self.plan.decisions.information
         if self.moved or schedule.rectangles or decided is None:
             return None
         ranks = [(one.host.name, one.ranks) for one in schedule.allocations]
-        if sum(count for _, count in ranks) > MOST_RANKS_SHOWN:
+        if sum(count for _, count in ranks) > MAX_RANKS_SHOWN:
             return None
         application, sweeps = decided.application, decided.active_set.sweeps
         iterations = self.outcome.iterations
@@ -320,28 +339,36 @@ class RunResult:
             iterations * application.messages / sweeps,
         )
 
-    def document(self) -> Document:
+    def document(self) -> AgentRunDocument:
         """Return the run as ``apples.run/1``."""
         plan = self.plan
         document = run_document(
             plan.document(), plan.estimate, self.outcome, self.check, self.verification
         )
-        document["execution"]["queue_seconds"] = self.queue_seconds
-        document["execution"]["moved"] = self.moved
-        found = self.messages or self._declared()
-        document["execution"]["messages"] = found and found.document()
-        document["execution"]["redistributions"] = [one.document() for one in self.rescheduling]
-        document["execution"]["slow_hosts"] = [one.document() for one in self.slow_hosts]
+        messages = self.messages or self._declared()
+        document["execution"] = {
+            **execution_document(plan.estimate, self.outcome, self.check),
+            "queue_seconds": self.queue_seconds,
+            "moved": self.moved,
+            "messages": messages.document() if messages else None,
+            "redistributions": [one.document() for one in self.rescheduling],
+            "slow_hosts": [one.document() for one in self.slow_hosts],
+        }
         document["phases"], document["seconds"] = dict(self.phases), sum(self.phases.values())
         document["record"] = self.record
         return document
 
 
-def plan_document(blueprint: str, record: DecisionLog, information: InformationPool) -> Document:
+def plan_document(
+    blueprint: str, record: DecisionLog, information: InformationPool
+) -> PlanDocument:
     """Return the document of a decision; ``chosen`` is null where there is no plan."""
     decided = record.information or information
     application = information.application
-    return {
+    # Hosts that are emulated here have no weather of their own: this machine's bounds their CPU.
+    conditions = decided.conditions
+    measured = conditions.weather if conditions.weather.cpu else conditions.here
+    document: PlanDocument = {
         "schema": PLAN_SCHEMA,
         "blueprint": blueprint,
         "application": {
@@ -358,42 +385,37 @@ def plan_document(blueprint: str, record: DecisionLog, information: InformationP
         "hosts": len(record.usable),
         "considered": record.considered,
         "feasible": len(record.estimates),
-        "left_out": [_left_out(reason) for reason in left_out(record)],
-        "binding": [
-            asdict(limit)
-            for limit in (memory_bindings(record.chosen, decided) if record.chosen else ())
-        ],
-        "rejected": [_rejected(r) for r in record.rejections[:MOST_REJECTED]],
+        "left_out": list(left_out(record)),
+        "binding": list(memory_bindings(record.chosen, decided) if record.chosen else ()),
+        "rejected": [_rejected(r) for r in record.rejections[:MAX_REJECTED]],
         "rejected_total": record.rejected,
         "assumed": [*decided.assumed_speeds, *decided.conditions.assumptions(record.usable)][
-            :MOST_ASSUMED
+            :MAX_ASSUMED
         ],
         "weather": {
-            "kind": "measured" if decided.conditions.weather.cpu else "static",
-            "time": decided.conditions.weather.time,
+            "kind": "measured" if measured.cpu else "static",
+            "time": measured.time,
             "over": decided.conditions.over,
             "source": decided.conditions.source,
-            "looked": dict(decided.looked) or None,
+            "looked": cast("Probed | None", dict(decided.looked) or None),
         },
         "risk": information.specifications.preferences.risk,
         "coverage": decided.learned.coverage,
-        **({"arrangement": _arrangement(record.arrangement)} if record.arrangement else {}),
-        **_partitions(record.chosen, decided),
     }
+    if record.arrangement:
+        document["arrangement"] = _arrangement(record.arrangement)
+    if record.chosen and (cost := partition_cost(record.chosen.schedule, decided)):
+        document["partitions"] = cost
+    return document
 
 
-def _speeds(chosen: Estimate, decided: InformationPool) -> dict[str, Document]:
+def _speeds(chosen: Estimate, decided: InformationPool) -> dict[str, SpeedSource]:
     """Return by host of a plan where its speed is from."""
     pool = decided.pool_of(chosen.schedule)
-    return {host.name: asdict(speed_source(pool, host)) for host in chosen.schedule.resources}
+    return {host.name: speed_source(pool, host) for host in chosen.schedule.resources}
 
 
-def _partitions(chosen: Estimate | None, decided: InformationPool) -> Document:
-    cost = partition_cost(chosen.schedule, decided) if chosen else None
-    return {} if cost is None else {"partitions": asdict(cost)}
-
-
-def _arrangement(found: Arrangement) -> Document:
+def _arrangement(found: Arrangement) -> ArrangementInfo:
     return {
         "source": found.source,
         "ranks": found.ranks,
@@ -403,12 +425,12 @@ def _arrangement(found: Arrangement) -> Document:
 
 
 def explained(
-    document: Document,
+    document: PlanDocument,
     record: DecisionLog,
-    changes: Iterable[Threshold],
+    changes: Iterable[ChangeInfo],
     equal: Estimate | None,
     questions: tuple[int, int] = (0, 0),
-) -> Document:
+) -> PlanDocument:
     """Return the document with the whole argument: sets compared, when the answer changes, its base.
 
     Parameters
@@ -431,9 +453,9 @@ def explained(
                 "turnaround_seconds": e.turnaround_seconds,
                 "objective": _objective(e, record.information)["value"],
             }
-            for e in ranked[:MOST_SETS]
+            for e in ranked[:MAX_SETS]
         ],
-        "changes": [_change(change) for change in changes],
+        "changes": list(changes),
         "changes_within": SLOWEST,
         "changes_asked": questions[0],
         "changes_possible": questions[1],
@@ -447,7 +469,7 @@ def explained(
     }
 
 
-def _chosen(estimate: Estimate, information: InformationPool) -> Document:
+def _chosen(estimate: Estimate, information: InformationPool) -> Chosen:
     low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
     return {
         "hosts": list(estimate.names),
@@ -479,7 +501,7 @@ def _straggler_factor(estimate: Estimate, information: InformationPool) -> float
     return estimate.iteration_seconds / longest
 
 
-def _objective(estimate: Estimate, information: InformationPool) -> Document:
+def _objective(estimate: Estimate, information: InformationPool) -> ObjectiveInfo:
     """Return by which measure the plan was chosen, which way is better, and what it is of this plan."""
     objective = information.specifications.objective
     better, value = objective.better or "lower", estimate.value
@@ -490,13 +512,13 @@ def _objective(estimate: Estimate, information: InformationPool) -> Document:
     return {"measure": objective.measure, "better": better, "value": value}
 
 
-def _coverage(estimate: Estimate) -> Document | None:
+def _coverage(estimate: Estimate) -> Coverage | None:
     """Return the runs behind the interval, and how such intervals held; None if it was not chosen."""
     basis = estimate.basis
     if basis is None:
         return None
     return {
-        "class": basis.set_class,
+        "class": cast("Literal['alone', 'site', 'sites']", basis.set_class),
         "level": LEVEL,
         "runs": basis.runs,
         "needed": MIN_RUNS,
@@ -505,14 +527,12 @@ def _coverage(estimate: Estimate) -> Document | None:
     }
 
 
-def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
+def _strip(estimate: HostEstimate, information: InformationPool) -> StripInfo:
     cpu, rectangle = information.conditions.cpu(estimate.host), estimate.rectangle
-    return {
+    strip: StripInfo = {
         "host": estimate.host.name,
         "site": estimate.host.site,
         "rows": int(rectangle.rows if rectangle else estimate.rows),
-        **({"rectangle": asdict(rectangle)} if rectangle else {}),
-        **({"threads": estimate.threads} if estimate.threads else {}),
         "implementation": estimate.implementation,
         "compute_seconds": estimate.compute_seconds,
         "communicate_seconds": estimate.communicate_seconds,
@@ -524,9 +544,14 @@ def _strip(estimate: HostEstimate, information: InformationPool) -> Document:
         "memory": estimate.memory,
         "free_memory": estimate.free_memory,
     }
+    if rectangle:
+        strip["rectangle"] = cast("RectangleInfo", asdict(rectangle))
+    if estimate.threads:
+        strip["threads"] = estimate.threads
+    return strip
 
 
-def _next_best(record: DecisionLog) -> Document | None:
+def _next_best(record: DecisionLog) -> NextBest | None:
     chosen = record.chosen
     if chosen is None:
         return None
@@ -541,35 +566,19 @@ def _next_best(record: DecisionLog) -> Document | None:
     }
 
 
-def _left_out(reason: LeftOut) -> Document:
-    return {"host": reason.host, "reason": reason.reason, "figures": list(reason.figures)}
-
-
-def _rejected(rejection: Rejection) -> Document:
+def _rejected(rejection: Rejection) -> Rejected:
     return {
-        "hosts": list(rejection.hosts[:MOST_REJECTED]),
+        "hosts": list(rejection.hosts[:MAX_REJECTED]),
         "reason": rejection.reason,
         "filter": rejection.filter,
         "figures": list(rejection.figures),
     }
 
 
-def _change(change: Threshold) -> Document:
-    return {
-        "host": change.host,
-        "quantity": change.quantity,
-        "now": change.now,
-        "error": change.error,
-        "at": change.at,
-        "answer": list(change.answer),
-        "errors_away": change.errors_away,
-        "advice": change.advice,
-    }
-
-
-def _rests_on(chosen: Estimate, information: InformationPool, usable: Sequence[Host]) -> Document:
+def _rests_on(chosen: Estimate, information: InformationPool, usable: Sequence[Host]) -> Basis:
     hosts = chosen.schedule.resources
-    links, model = [], information.model_of(chosen.schedule)
+    links: list[LinkBasis] = []
+    model = information.model_of(chosen.schedule)
     for (a, b), seconds in zip(model.touching(hosts), chosen.border_seconds, strict=True):
         link, measured = information.conditions.link(a, b), information.learned.links.of(a, b)
         links.append(
@@ -586,7 +595,7 @@ def _rests_on(chosen: Estimate, information: InformationPool, usable: Sequence[H
     learned, threads = information.learned, bool(chosen.schedule.threads)
     return {
         "links": links,
-        "corrections": [asdict(known) for known in described(information, usable)],
+        "corrections": described(information, usable),
         "drag": learned.straggler_factor_of(hosts, threads=threads),
         "company": information.learned.co_run_slowdown_of(hosts) if len(hosts) > 1 else {},
         "share_bias": {
@@ -600,46 +609,62 @@ def _rests_on(chosen: Estimate, information: InformationPool, usable: Sequence[H
 
 
 def run_document(
-    plan: Document,
+    plan: PlanDocument,
     estimate: Estimate,
     outcome: Outcome,
     result: PredictionCheck,
     verification: Verification,
-) -> Document:
+) -> AgentRunDocument:
     """Return the document of a finished run."""
-    low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
     return {
         "schema": RUN_SCHEMA,
         "plan": plan,
-        "execution": {
-            "iterations": outcome.iterations,
-            "predicted_seconds": estimate.execution_seconds,
-            "interval": [low, high],
-            "measured_seconds": outcome.seconds,
-            "iteration_seconds": outcome.iteration_seconds,
-            "predicted_iteration_seconds": estimate.iteration_seconds,
-            "off": result.off,
-            "inside": result.inside,
-            "coverage": _coverage(estimate),
-            "startup_seconds": outcome.startup_seconds,
-            "residual": outcome.residual,
-            "files": list(outcome.files),
-            "hosts": [_host(one, outcome) for one in result.hosts],
-            "borders": [_border(one, estimate) for one in result.borders],
-        },
+        "execution": execution_document(estimate, outcome, result),
         "verified": verification.verified,
         "verification": verification.document(),
         "result_sha256": outcome.sha256,
     }
 
 
-def verification_error(document: Document) -> VerificationError | None:
+def execution_document(
+    estimate: Estimate, outcome: Outcome, result: PredictionCheck
+) -> ExecutionInfo:
+    """Return the measured part of a run."""
+    low, high = estimate.interval or (estimate.execution_seconds, estimate.execution_seconds)
+    return {
+        "iterations": outcome.iterations,
+        "predicted_seconds": estimate.execution_seconds,
+        "interval": [low, high],
+        "measured_seconds": outcome.seconds,
+        "iteration_seconds": outcome.iteration_seconds,
+        "predicted_iteration_seconds": estimate.iteration_seconds,
+        "off": result.off,
+        "inside": result.inside,
+        "coverage": _coverage(estimate),
+        "startup_seconds": outcome.startup_seconds,
+        "residual": outcome.residual,
+        "files": list(outcome.files),
+        "hosts": [_host(one, outcome) for one in result.hosts],
+        "borders": [_border(one, estimate) for one in result.borders],
+    }
+
+
+def verification_error(document: Mapping[str, Any]) -> VerificationError | None:
     """Return the error of a run that ended with a wrong or unverified result, None if there is none.
 
     A verification that the user requested by name and that could not be made is an error too.
     """
     how = document.get("verification")
     if document["verified"] is False:
+        checked = how and how.get("expected_result")
+        if checked and (cell := checked["differs_at"]):
+            return VerificationError(
+                f"the result differs from {checked['function']}: cell {cell['index']} is {cell['value']}, "
+                f"expected {cell['expected']} (tolerance {checked['tolerance']:g})",
+                code="result-differs",
+                function=checked["function"],
+                **cell,
+            )
         row = how and how["differs_at"]
         where = (
             f": first in row {row['row']}, which rank {row['rank']} on {row['host']} had"
@@ -665,7 +690,7 @@ def verification_error(document: Document) -> VerificationError | None:
     return None
 
 
-def _host(one: HostCheck, outcome: Outcome) -> Document:
+def _host(one: HostCheck, outcome: Outcome) -> HostRun:
     """Return one host's figures: totals over the loop, then what one iteration took and was predicted to.
 
     Of an iteration compute, communicate, wait and what is in none of them add up to the whole.
@@ -675,10 +700,9 @@ def _host(one: HostCheck, outcome: Outcome) -> Document:
     processor = None if one.processor is None else one.processor * iterations
     busy = processor is not None and one.measured_compute > 0
     planned = one.predicted_compute
-    return {
+    host: HostRun = {
         "host": one.host,
         "rows": int(one.rectangle.rows if one.rectangle else one.rows),
-        **({"rectangle": asdict(one.rectangle)} if one.rectangle else {}),
         "compute_seconds": one.measured_compute * iterations,
         "communicate_seconds": one.measured_communicate * iterations,
         "wait_seconds": None if one.wait is None else one.wait * iterations,
@@ -694,9 +718,12 @@ def _host(one: HostCheck, outcome: Outcome) -> Document:
         "wait_per_iteration": one.wait,
         "other_per_iteration": max(0.0, outcome.iteration_seconds - told),
     }
+    if one.rectangle:
+        host["rectangle"] = cast("RectangleInfo", asdict(one.rectangle))
+    return host
 
 
-def _border(one: BorderTimes, estimate: Estimate) -> Document:
+def _border(one: BorderTimes, estimate: Estimate) -> BorderRun:
     """Return what one transfer took at a border, beside what the plan said of it; null where it had none."""
     predicted = dict(zip(estimate.borders, estimate.border_seconds, strict=False))
     return {
@@ -708,7 +735,7 @@ def _border(one: BorderTimes, estimate: Estimate) -> Document:
     }
 
 
-def refused_document(plan: Document, reason: str) -> Document:
+def refused_document(plan: PlanDocument, reason: str) -> AgentRunDocument:
     """Return the document of a method that has no plan."""
     return {
         "schema": RUN_SCHEMA,
@@ -720,7 +747,7 @@ def refused_document(plan: Document, reason: str) -> Document:
     }
 
 
-def dry_document(plan: Document, command: LaunchCommand) -> Document:
+def dry_document(plan: PlanDocument, command: LaunchCommand) -> AgentRunDocument:
     """Return the document of a run that was not started: what would be."""
     return {
         "schema": RUN_SCHEMA,

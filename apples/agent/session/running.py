@@ -113,6 +113,13 @@ class _RunStart(StartHooks):
                 code="blueprint-starts-twice",
                 value=prepared.title,
             )
+        option = "" if prepared.spec is None else _option_of_moves(prepared.spec)
+        if option and not coordinator.actuator.movable:
+            raise UsageError(
+                f"{option} does not apply: this run cannot be resized; use --detach or a blueprint that moves it",
+                code="option-not-applicable",
+                option=option,
+            )
         self.announce(prepared.result(), plan)
         if self._program_log is not None:
             coordinator.actuator.talk = self._program_log
@@ -228,6 +235,7 @@ class PreparedRun:
         decided: Decided = _unannounced,
         follow: Follow = unwatched,
         reference: Reference | None = None,
+        verifying: Callable[[float], object] = discard,
     ) -> RunResult:
         """Execute the blueprint, wait for the end of the run it starts, verify its result, and learn from it.
 
@@ -244,6 +252,8 @@ class PreparedRun:
             Watches the run.
         reference
             What the sequential run gave, where that is known already.
+        verifying
+            Called with the estimated seconds left when the verification begins, and each second while it runs.
 
         Raises
         ------
@@ -257,7 +267,7 @@ class PreparedRun:
         start = _RunStart(self, talk, program_log, decided, follow)
         try:
             run, outcome = self._run(start, talk)
-            return self._finish(start, run, outcome, talk, reference)
+            return self._finish(start, run, outcome, talk, reference, verifying)
         finally:
             self.close()
 
@@ -300,6 +310,7 @@ class PreparedRun:
         outcome: Outcome,
         talk: Log,
         reference: Reference | None,
+        verifying: Callable[[float], object],
     ) -> RunResult:
         """Verify a run, learn from it, and return its result."""
         assert start.plan is not None  # noqa: S101 - for the type checker: it has run
@@ -320,7 +331,7 @@ class PreparedRun:
             phases("verify")
             try:
                 found_right = verify(
-                    asked, finished, self.coordinator.information, reference, talk
+                    asked, finished, self.coordinator.information, reference, talk, verifying
                 )
             except KeyboardInterrupt as stop:
                 found_right, interrupt = Verification(asked, reason="interrupted"), stop
@@ -425,6 +436,7 @@ def prepare(
             if look and weather == "live":
                 information = _measured_first(spec, information, job, talk, phases)
         phases("plan")
+        _check_malleable(_option_of_moves(spec), information)
         title, blueprint = blueprint_of(spec, information)
         starter = actuator or actuator_of(name, spec.output, spec.slurm)
         starter.use(connections)
@@ -476,6 +488,23 @@ def _measured_first(
     return measure_first(information, partial(schedule_under, spec), announce)
 
 
+def _option_of_moves(spec: RunSpec) -> str:
+    """Return an option of the specification that only a run that can be resized uses; empty without one."""
+    return "--warm" if spec.warm else "--commit" if spec.commit_seconds is not None else ""
+
+
+def _check_malleable(option: str, information: InformationPool) -> None:
+    """Raise `UsageError` if there is an option that only a malleable program can take, and it is not."""
+    template = information.template
+    if option and not template.malleable:
+        raise UsageError(
+            f"{option}: the template of {template.name} lacks 'malleable = true', so the run cannot be resized",
+            code="program-not-malleable",
+            option=option,
+            template=template.name,
+        )
+
+
 def _movable(
     spec: RunSpec, information: InformationPool, option: str, through: Actuator, **job: Any
 ) -> Actuator:
@@ -493,16 +522,8 @@ def _movable(
     UsageError
         The template is of no malleable program, or that actuator cannot move a job.
     """
-    template = information.template
-    if not template.malleable:
-        raise UsageError(
-            f"{option}: moves the application while it runs, and the template of {template.name} does not say "
-            "'malleable = true'",
-            code="program-not-malleable",
-            option=option,
-            template=template.name,
-        )
+    _check_malleable(option, information)
     from apples.malleable.actuator import MalleableActuator  # noqa: PLC0415 - for such jobs only
 
-    job |= {"warm": spec.warm, "commit_seconds": spec.commit_seconds, "engine": spec.engine}
+    job |= {"warm": spec.warm, "commit_seconds": spec.commit_seconds}
     return MalleableActuator(spec.output, save=spec.output is not None, through=through, **job)

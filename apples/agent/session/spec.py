@@ -10,11 +10,13 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from apples.agent.documents import LEARNED_WEATHERS
 from apples.errors import UsageError
 
 if TYPE_CHECKING:
+    from apples.agent.documents import Asked
     from apples.agent.selector import Filter, HostFilter
 
 BY_NAME = (
@@ -28,13 +30,13 @@ BY_NAME = (
     "model",
     "messages",
 )
-BY_NAME_OF_RUN = (*BY_NAME, "actuator", "output", "verify", "engine")
+BY_NAME_OF_RUN = (*BY_NAME, "actuator", "output", "verify")
 """Fields of `PlanSpec` and `RunSpec` that options of the same names give."""
 VERIFY = ("auto", "full", "sample", "none")
 """How a result may be asked to be verified."""
 
 
-def asked_for(word: str | bool) -> str:
+def asked_for(word: str | bool) -> Asked:
     """Return how a result is asked to be verified, one of `VERIFY`; True is ``auto``, False is ``none``.
 
     Raises
@@ -57,7 +59,7 @@ def asked_for(word: str | bool) -> str:
             value=word,
             known=["full", "sample", "none"],
         )
-    return word
+    return cast("Asked", word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +80,10 @@ class PlanSpec:
         Functions of your own that refuse a host, or a schedule, by returning a `Rejection`; they are asked after
         those of apples.
     weather
-        ``live``, ``static``, or a recorded weather file.
+        ``live``, ``remembered``, ``static``, or a recorded weather file.
     learned
         Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
-        A live weather always does.
+        A live or remembered weather always does.
     fresh
         Whether a live weather is measured as a whole, whatever is remembered and whatever the plan depends on.
     on
@@ -91,6 +93,9 @@ class PlanSpec:
         Hosts of the list that are known not to answer: nobody looks at them, and no plan uses them.
     messages
         Document of a run (``apples.run/1``) whose messages say which hosts are to be neighbours; None: no.
+    contents
+        Texts that are used in place of the files of these names, ``template`` and ``user``. A queued job carries
+        the texts of its submission. The folder of the template stays the folder of its program.
     """
 
     hosts: str | Path = "hosts.toml"
@@ -109,6 +114,7 @@ class PlanSpec:
     on: tuple[str, ...] = field(default=(), kw_only=True)
     silent: tuple[str, ...] = field(default=(), kw_only=True)
     messages: Path | None = field(default=None, kw_only=True)
+    contents: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def command(self) -> str:
@@ -136,7 +142,7 @@ class PlanSpec:
     @property
     def uses_learned(self) -> bool:
         """Whether the plan uses the learned state."""
-        return self.learned or self.weather == "live"
+        return self.learned or self.weather in LEARNED_WEATHERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +162,9 @@ class RunSpec(PlanSpec):
         full where that is short beside the run, else by a sample. True is ``auto``, False is ``none``.
     learn
         Whether the next prediction learns from this run; None: if its plan used the learned state.
-    warm, commit_seconds, engine
-        Of a job that can be resized: hosts on which a parked group may wait for a growth, the seconds between
-        two committed states (0: none; None: in memory alone, as often as costs little),
-        and how it is resized (``auto``, ``merge`` or ``restart``).
+    warm, commit_seconds
+        Of a job that can be resized: hosts on which a parked group may wait for a growth, and the seconds between
+        two committed states (0: none; None: in memory alone, as often as costs little).
     count_messages
         Whether the messages between its ranks are counted.
     calibrate
@@ -174,7 +179,6 @@ class RunSpec(PlanSpec):
     learn: bool | None = None
     warm: tuple[str, ...] = ()
     commit_seconds: float | None = None
-    engine: str = "auto"
     count_messages: bool = False
     calibrate: bool = field(default=True, kw_only=True)
 

@@ -9,10 +9,10 @@ import math
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 from apples.agent.describe_corrections import ApplicationState, described_all
+from apples.agent.documents import LEARNED_WEATHERS
 from apples.agent.explanation import MAX_HOSTS
 from apples.agent.information.pool import MEASURED, SIMILAR_SIZE
 from apples.agent.models.corrections import START
@@ -22,18 +22,30 @@ from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, counted, digits, duration
 from apples.weather.conditions import STATIC
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from apples.agent.documents import (
+        ArrangementInfo,
+        CalibrationDocument,
+        ChangeInfo,
+        Chosen,
+        CorrectionInfo,
+        LearnedApplication,
+        LearnedDocument,
+        PlanDocument,
+        SpeedCurve,
+        StripInfo,
+    )
 
 SHOWN_HOSTS = 12
 SHOWN_SETS = 8
 WIDTH = 80
-LEAST_ERROR, LEAST_START_ERROR = 5e-4, 1e-3
+MIN_ERROR, MIN_START_ERROR = 5e-4, 1e-3
 """Smaller errors of corrections are shown as 0: relative, and seconds of a start."""
 CALIBRATION_OPTIONS = frozenset(("--hosts", "--template", "--user", "--set"))
 """Of `apples run`; `apples calibrate` has them too."""
 
 
-def plan_text(document: Document, command: str) -> str:
+def plan_text(document: PlanDocument, command: str) -> str:
     """Return the short text: headline, one line a host, what is left out, what is assumed.
 
     Parameters
@@ -41,24 +53,32 @@ def plan_text(document: Document, command: str) -> str:
     command
         The complete command that runs the plan.
     """
-    if document["chosen"] is None:
+    chosen = document["chosen"]
+    if chosen is None:
         return "\n".join(no_plan(document))
-    lines = [*plan_head(document), *_unmeasured(document, command), "", *_table(document), ""]
-    lines += [*_left_out_line(document), *_binding(document)]
-    lines += [*_basis(document), f"run it:  {command}"]
+    lines = [
+        *plan_head(document, chosen),
+        *_unmeasured(document, command),
+        "",
+        *_table(chosen),
+        "",
+    ]
+    lines += [*_left_out_line(document, chosen), *_binding(document)]
+    lines += [*_basis(document, chosen), f"run it:  {command}"]
     return "\n".join(lines)
 
 
-def explained_text(document: Document, command: str) -> str:
+def explained_text(document: PlanDocument, command: str) -> str:
     """Return the long text: also which sets were compared, and when the answer changes."""
-    if document["chosen"] is None:
+    chosen = document["chosen"]
+    if chosen is None:
         return "\n".join(no_plan(document))
-    lines = [*plan_head(document), *_unmeasured(document, command), "", *_table(document)]
+    lines = [*plan_head(document, chosen), *_unmeasured(document, command), "", *_table(chosen)]
     for title, block in (
-        ("WHY THESE HOSTS", _sets(document)),
+        ("WHY THESE HOSTS", _sets(document, chosen)),
         ("WHY NOT THE OTHERS", _why_not(document)),
         ("WHEN THE ANSWER CHANGES", _changes(document)),
-        ("WHAT IT RESTS ON", _rests_on(document)),
+        ("WHAT IT RESTS ON", _rests_on(document, chosen)),
     ):
         content = list(block)
         if content:
@@ -67,7 +87,7 @@ def explained_text(document: Document, command: str) -> str:
     return "\n".join(lines)
 
 
-def no_plan(document: Document) -> Iterator[str]:
+def no_plan(document: PlanDocument) -> Iterator[str]:
     """Yield the lines of a plan that does not exist: the remedy, then the reasons."""
     remedy = document.get("remedy", "")
     yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
@@ -98,12 +118,11 @@ def _first(names: Sequence[str], count: int) -> str:
     return ", ".join(names[:count]) + (f" and {more} more" if more else "")
 
 
-def plan_head(document: Document) -> Iterator[str]:
+def plan_head(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
     """Yield the first lines of a plan: the hosts, the seconds, and the next best set."""
-    chosen = document["chosen"]
     low, high = chosen["iteration_interval"]
     known = not math.isclose(low, high)  # divided by the iterations an empty one may not be
-    likely = f"likely {_between(low, high)}" if known else _no_interval(document)
+    likely = f"likely {_between(low, high)}" if known else _no_interval(document, chosen)
     answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
     threads = chosen["strips"][0].get("threads")
     answer = (f", by {counted(threads, 'thread')}" if threads else "") + answer
@@ -130,7 +149,7 @@ def plan_head(document: Document) -> Iterator[str]:
         yield f"{many} ({cut['decomposition']}): {longer}."
 
 
-def _unmeasured(document: Document, command: str) -> list[str]:
+def _unmeasured(document: PlanDocument, command: str) -> list[str]:
     """Return lines about hosts whose speed was not measured for this application at this size."""
     ignored = _ignores_measurements(command)
     by_reason = unmeasured_speeds(document, never=not ignored)
@@ -142,13 +161,15 @@ def _unmeasured(document: Document, command: str) -> list[str]:
         for reason, hosts in by_reason.items()
     ]
     end = (
-        f" ({ignored})" if ignored else f"; `{_calibrate_command(command)}` measures it (seconds)"
+        f" ({ignored})"
+        if ignored
+        else f"; `{_calibrate_command(command)}` measures it (takes seconds)"
     )
     line = f"speed{';'.join(parts)}{end}"
     return textwrap.wrap(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def unmeasured_speeds(document: Document, *, never: bool = True) -> dict[str, list[str]]:
+def unmeasured_speeds(document: PlanDocument, *, never: bool = True) -> dict[str, list[str]]:
     """Return hosts whose speed was not measured for this application at this size, by where it is from.
 
     Parameters
@@ -178,12 +199,14 @@ def _ignores_measurements(command: str) -> str:
     --------
     >>> _ignores_measurements("apples run --weather=static"), _ignores_measurements("apples run --fresh")
     ('--weather static', '')
+    >>> _ignores_measurements("apples run --weather remembered")
+    ''
     """
     words = [part for word in shlex.split(command) for part in word.split("=", 1)]
     if "--learned" in words or "--weather" not in words[:-1]:
         return ""
     weather = words[words.index("--weather") + 1]
-    return "" if weather == "live" else shlex.join(["--weather", weather])
+    return "" if weather in LEARNED_WEATHERS else shlex.join(["--weather", weather])
 
 
 def _calibrate_command(command: str) -> str:
@@ -202,25 +225,27 @@ def _calibrate_command(command: str) -> str:
     return shlex.join(["apples", "calibrate", *kept])
 
 
-def _no_interval(document: Document) -> str:
+def _no_interval(document: PlanDocument, chosen: Chosen) -> str:
     """Return why a plan has no interval."""
-    coverage = document["chosen"]["coverage"]
+    coverage = chosen["coverage"]
     if document["weather"]["source"] == STATIC or coverage is None:
         return "no interval"
-    runs, needed = int(coverage["runs"]), int(coverage.get("needed", 0))
+    runs, needed = coverage["runs"], coverage.get("needed", 0)
     if runs < needed:
         return f"no interval yet: {runs} of {needed} runs measured"
     return "no interval: a speed is not measured"
 
 
-def _order(found: Document) -> str:
+def _order(arrangement: ArrangementInfo) -> str:
     """Return a line about the order of hosts by the messages of their ranks."""
-    now, before = found["bytes_times_distance"], found["bytes_times_distance_before"]
-    if now is None:
-        return f"The messages are of {counted(found['ranks'], 'rank')}, not as many as here: the order is kept."
+    now, before = arrangement["bytes_times_distance"], arrangement["bytes_times_distance_before"]
+    source = arrangement["source"]
+    if now is None or before is None:
+        ranks = counted(arrangement["ranks"], "rank")
+        return f"The messages are of {ranks}, not as many as here: the order is kept."
     if now == before:
-        return f"By messages ({found['source']}) no order of the hosts is better."
-    return f"Ordered by messages ({found['source']}): {now / before:.2f} of the bytes x distance before."
+        return f"By messages ({source}) no order of the hosts is better."
+    return f"Ordered by messages ({source}): {now / before:.2f} of the bytes x distance before."
 
 
 def _between(low: float, high: float) -> str:
@@ -228,12 +253,12 @@ def _between(low: float, high: float) -> str:
     return text if duration(high) == text else f"{text} to {duration(high)}"
 
 
-def _memory(strip: Document) -> str:
+def _memory(strip: StripInfo) -> str:
     free = strip["free_memory"]
     return amount(strip["memory"]) + (f" of {amount(free)}" if free is not None else "")
 
 
-COLUMNS: tuple[tuple[str, Callable[[Document], str]], ...] = (
+COLUMNS: tuple[tuple[str, Callable[[StripInfo], str]], ...] = (
     ("host", lambda strip: strip["host"]),
     ("rows", share_of_grid),
     ("compute", lambda strip: duration(strip["compute_seconds"])),
@@ -245,21 +270,18 @@ COLUMNS: tuple[tuple[str, Callable[[Document], str]], ...] = (
 """The columns of the plan's table: title, and the cell of one of ``chosen.strips``."""
 
 
-def plan_table(document: Document, shown: int) -> list[list[str]]:
+def plan_table(chosen: Chosen, shown: int) -> list[list[str]]:
     """Return the titles of the plan's table, then a row of cells for each of the first `shown` hosts."""
     rows = [[title for title, _ in COLUMNS]]
-    return rows + [
-        [cell(strip) for _, cell in COLUMNS] for strip in document["chosen"]["strips"][:shown]
-    ]
+    return rows + [[cell(strip) for _, cell in COLUMNS] for strip in chosen["strips"][:shown]]
 
 
-def _table(document: Document) -> Iterator[str]:
-    strips = document["chosen"]["strips"]
+def _table(chosen: Chosen) -> Iterator[str]:
+    strips = chosen["strips"]
     shown = len(strips) if len(strips) <= SHOWN_HOSTS else SHOWN_HOSTS - 1
-    yield from in_columns(plan_table(document, shown), numbers=True)
+    yield from in_columns(plan_table(chosen, shown), numbers=True)
     if len(strips) > shown:
         yield f"and {len(strips) - shown} more hosts"
-    chosen = document["chosen"]
     factor = chosen.get("straggler_factor", 1.0)
     if digits(factor) != "1.00":
         times = (
@@ -268,15 +290,15 @@ def _table(document: Document) -> Iterator[str]:
         yield f"{times}: hosts are late by turns (learned)"
 
 
-def _left_out_line(document: Document) -> Iterator[str]:
+def _left_out_line(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
     refused = [r for r in document["rejected"] if len(r["hosts"]) == 1]
     names = [one["host"] for one in document["left_out"]] + [r["hosts"][0] for r in refused]
-    names = [n for n in dict.fromkeys(names) if n not in document["chosen"]["hosts"]]
+    names = [n for n in dict.fromkeys(names) if n not in chosen["hosts"]]
     if names:
         yield f"left out: {_listed(names, 40)} (--explain says why)"
 
 
-def _binding(document: Document) -> Iterator[str]:
+def _binding(document: PlanDocument) -> Iterator[str]:
     """Yield the first limit without which the plan would be better, and how many more there are."""
     reasons = [limit["reason"] for limit in document.get("binding", ())]
     if reasons:
@@ -286,7 +308,7 @@ def _binding(document: Document) -> Iterator[str]:
         )
 
 
-def _basis(document: Document) -> Iterator[str]:
+def _basis(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
     """Yield what was assumed and the weather, on one line where they fit."""
     assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
     message = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
@@ -294,7 +316,7 @@ def _basis(document: Document) -> Iterator[str]:
         values = counted(len(assumed), "value")
         message = f"assumed: {values} (--explain lists them).  {weather}"
     yield message
-    past = coverage_words(document["chosen"].get("coverage"))
+    past = coverage_words(chosen.get("coverage"))
     if past:
         yield past
 
@@ -303,26 +325,26 @@ def _wrapped(sentence: str) -> list[str]:
     return textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="      ")
 
 
-def _sets(document: Document) -> Iterator[str]:
+def _sets(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
     yield f"  {document['considered']} sets planned, {document['feasible']} feasible"
     distinct = {frozenset(one["hosts"]): one for one in reversed(document["sets"])}
-    ranked = sorted(distinct.values(), key=lambda one: float(one["ratio"]))
+    ranked = sorted(distinct.values(), key=lambda one: one["ratio"])
     for one in ranked[:SHOWN_SETS]:
-        same = set(one["hosts"]) == set(document["chosen"]["hosts"])
+        same = set(one["hosts"]) == set(chosen["hosts"])
         against = "chosen" if same and one["ratio"] <= 1 else f"{one['ratio']:.2f} x"
         yield f"  {duration(one['iteration_seconds']):>9}  {against:>7}  {_names(one['hosts'])}"
 
 
-def _why_not(document: Document) -> Iterator[str]:
-    for one in document["left_out"]:
-        yield from _wrapped(f"{one['host']} left out: {one['reason']}")
+def _why_not(document: PlanDocument) -> Iterator[str]:
+    for left in document["left_out"]:
+        yield from _wrapped(f"{left['host']} left out: {left['reason']}")
     for limit in document.get("binding", ()):
         yield from _wrapped(f"limited: {limit['reason']}")
-    for one in document["rejected"][:SHOWN_HOSTS]:
-        yield from _wrapped(one["reason"])
+    for rejection in document["rejected"][:SHOWN_HOSTS]:
+        yield from _wrapped(rejection["reason"])
 
 
-def _changes(document: Document) -> Iterator[str]:
+def _changes(document: PlanDocument) -> Iterator[str]:
     for change in document["changes"]:
         now, at = _quantity(change, "now"), _quantity(change, "at")
         side = "below" if change["at"] < change["now"] else "above"
@@ -351,13 +373,13 @@ def _changes(document: Document) -> Iterator[str]:
     yield f"  {questions} (chosen hosts: CPU, memory; others: speed, latency)"
 
 
-def _quantity(change: Document, key: str) -> str:
+def _quantity(change: ChangeInfo, key: Literal["now", "at", "error"]) -> str:
     value = change[key]
     return amount(value) if change["quantity"] == "memory" else digits(value)
 
 
-def _rests_on(document: Document) -> Iterator[str]:
-    for strip in document["chosen"]["strips"][:SHOWN_HOSTS]:
+def _rests_on(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
+    for strip in chosen["strips"][:SHOWN_HOSTS]:
         source = strip["cpu_method"]
         if strip["cpu_samples"]:
             source += (
@@ -375,21 +397,16 @@ def _rests_on(document: Document) -> Iterator[str]:
         yield f"  link   {a}-{b}  {duration(link['latency'])}, {speed}  ({message})"
     yield "  model  T = rows x columns x seconds_per_point / CPU + sends + receives"
     yield f"  risk   {digits(document['risk'], 2)}"
-    yield from _corrections(document)
-    past = coverage_words(document["chosen"].get("coverage"))
+    for known in document["rests_on"]["corrections"]:
+        yield from _wrapped(f"learned: {correction_words(known)}")
+    past = coverage_words(chosen.get("coverage"))
     if past:
         yield f"  past   {past}"
     for line in document["assumed"][:SHOWN_HOSTS]:
         yield from _wrapped(f"assumed: {line}")
 
 
-def _corrections(document: Document) -> Iterator[str]:
-    """Yield each correction of a usable host, link or set, in use or not."""
-    for known in document["rests_on"]["corrections"]:
-        yield from _wrapped(f"learned: {correction_words(known)}")
-
-
-def correction_words(known: Document) -> str:
+def correction_words(known: CorrectionInfo) -> str:
     """Return a correction with its value, its evidence and its two errors, as one line.
 
     Examples
@@ -400,11 +417,10 @@ def correction_words(known: Document) -> str:
     'slowdown of ada times 1.42, used: 3 runs, 2026-11-27 to 2026-11-28, error 3.0 % with it, 35 % without'
     """
     of = f" of {', '.join(known['of'])}" if known["of"] else " of any set"
-    value = (
-        f"times {digits(known['factor'])}"
-        if known["seconds"] is None
-        else duration(known["seconds"])
-    )
+    factor, seconds = known["factor"], known["seconds"]
+    value = "" if factor is None else f"times {digits(factor)}"
+    if seconds is not None:
+        value = duration(seconds)
     days = [known["first"], known["last"]]
     when = days[0] if days[0] == days[1] else " to ".join(days)
     reason = f" ({known['unused']})" if known.get("unused") else ""
@@ -412,18 +428,18 @@ def correction_words(known: Document) -> str:
     line = f"{known['kind'].replace('_', ' ')}{of} {value}, {used}: {counted(known['runs'], 'run')}, {when}"
     if not known["tested"]:
         return line
-    errors = [_error(known, known[key]) for key in ("error_with", "error_without")]
-    return f"{line}, error {errors[0]} with it, {errors[1]} without"
+    with_it, without = _error(known, known["error_with"]), _error(known, known["error_without"])
+    return f"{line}, error {with_it} with it, {without} without"
 
 
-def _error(known: Document, error: float) -> str:
+def _error(known: CorrectionInfo, error: float) -> str:
     """Return an error of a correction: of a factor in per cent, of a start in seconds."""
     if known["kind"] == START:
-        return duration(error if error >= LEAST_START_ERROR else 0.0)
-    return f"{digits(100 * error if error >= LEAST_ERROR else 0.0, 2)} %"
+        return duration(error if error >= MIN_START_ERROR else 0.0)
+    return f"{digits(100 * error if error >= MIN_ERROR else 0.0, 2)} %"
 
 
-def learned_document(states: Sequence[ApplicationState]) -> Document:
+def learned_document(states: Sequence[ApplicationState]) -> LearnedDocument:
     """Return the learned state of applications as ``apples.learned/1``."""
     return {
         "schema": "apples.learned/1",
@@ -436,7 +452,7 @@ def learned_document(states: Sequence[ApplicationState]) -> Document:
                     host: {name: _curve(speed) for name, speed in known.items()}
                     for host, known in state.learned.speeds.items()
                 },
-                "corrections": [asdict(known) for known in described_all(state.learned)],
+                "corrections": described_all(state.learned),
                 "runs": len(state.learned.runs),
                 "coverage": state.learned.coverage,
             }
@@ -454,7 +470,7 @@ def learned_text(states: Sequence[ApplicationState]) -> str:
     )
 
 
-def _learned_lines(entry: Document) -> Iterator[str]:
+def _learned_lines(entry: LearnedApplication) -> Iterator[str]:
     version = f" {entry['version']}" if entry["version"] else ""
     runs = f"{counted(entry['runs'], 'run')} compared with a prediction"
     yield f"{entry['application']}{version} in {entry['folder']}: {runs}"
@@ -467,7 +483,7 @@ def _learned_lines(entry: Document) -> Iterator[str]:
         yield from _wrapped(correction_words(known))
 
 
-def _equal(document: Document) -> Iterator[str]:
+def _equal(document: PlanDocument) -> Iterator[str]:
     equal = document["equal_strips"]
     if equal:
         yield (
@@ -478,7 +494,7 @@ def _equal(document: Document) -> Iterator[str]:
 
 def calibration_document(
     name: str, version: str, found: Mapping[str, Mapping[str, SpeedFunction]]
-) -> dict[str, Any]:
+) -> CalibrationDocument:
     """Return the measured speeds of an application as ``apples.calibration/1``."""
     hosts = {
         host: {implementation: _curve(speed) for implementation, speed in speeds.items()}
@@ -492,7 +508,7 @@ def calibration_document(
     }
 
 
-def _curve(speed: SpeedFunction) -> dict[str, Any]:
+def _curve(speed: SpeedFunction) -> SpeedCurve:
     return {
         "rows": list(speed.rows),
         "seconds_per_point": list(speed.seconds_per_point),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from apples.agent.text.verified import verified_text
 from apples.agent.text.words import slow_host_lines, spending, words_of
@@ -12,26 +12,30 @@ from apples.ui.formats import coverage_words
 from apples.ui.tables import in_columns, share_of_grid
 from apples.ui.units import amount, duration
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from apples.agent.documents import AgentRunDocument, ExecutionInfo, LaunchCommandInfo
+    from apples.topology.documents import Messages
 
 VERDICTS = {True: "inside the promise", False: "outside the promise", None: "no promise to check"}
 
 SHORT_SENTENCE = 70
 """Letters of a sentence that stands behind another one on a line."""
-MOST_SENDERS = 8
+MAX_SENDERS = 8
 """Hosts up to which the table of what each sent each is shown; the JSON document and the page have more."""
 FELT_SECONDS = 0.05
 """A phase that took less is not told of."""
 
 
-def run_text(document: Document, command: str, timeline: str = "") -> str:
+def run_text(document: AgentRunDocument, command: str, timeline: str = "") -> str:
     """Return the summary of a run, and the run over time where it is given; the last line is what to type next."""
+    execution = document["execution"]
+    assert execution is not None  # noqa: S101 - for the type checker: a run without one has another text
     lines = [
-        *run_head(document),
+        *run_head(document, execution),
         "",
-        *in_columns(run_table(document), numbers=True),
+        *in_columns(run_table(execution), numbers=True),
         "",
-        *_messages(document["execution"].get("messages")),
+        *_messages(execution.get("messages")),
         *([timeline, ""] if timeline else ()),
         *_phases(document),
         f"again:  {command}",
@@ -39,11 +43,11 @@ def run_text(document: Document, command: str, timeline: str = "") -> str:
     return "\n".join(lines)
 
 
-def run_head(document: Document) -> Iterator[str]:
+def run_head(document: AgentRunDocument, execution: ExecutionInfo) -> Iterator[str]:
     """Yield the first lines of a run: what it took beside the promise, and whether its result is right."""
-    execution = document["execution"]
     low, high = execution["interval"]
-    promised = duration(execution["predicted_seconds"])
+    predicted, waited = execution["predicted_seconds"], execution.get("queue_seconds")
+    promised = "nothing" if predicted is None else duration(predicted)
     if low < high:
         promised += f" (likely {duration(low)} to {duration(high)})"
     head = f"{execution['iterations']} iterations in {duration(execution['measured_seconds'])}, "
@@ -52,8 +56,9 @@ def run_head(document: Document) -> Iterator[str]:
     second += f"{duration(execution['startup_seconds'])} to start."
     verified = verified_text(document)
     second += f"  {verified}" if len(verified) <= SHORT_SENTENCE else f"\n{verified}"
-    if execution.get("queue_seconds") is not None:
-        waited, expected = execution["queue_seconds"], document["plan"]["chosen"]["wait_seconds"]
+    if waited is not None:
+        plan = document["plan"]
+        expected = plan["chosen"]["wait_seconds"] if plan and plan["chosen"] else 0.0
         second += f"\nIt waited {duration(waited)} in the queue, expected {duration(expected)}."
     if execution.get("moved"):
         second += "\nIt was moved while it ran: the prediction was for the hosts it began on."
@@ -66,7 +71,7 @@ def run_head(document: Document) -> Iterator[str]:
     yield second
 
 
-def _messages(found: Document | None) -> Iterator[str]:
+def _messages(found: Messages | None) -> Iterator[str]:
     """Yield which host sent which how much, where that was asked for; what is known anyway is on the page."""
     if found is None or found["source"] != "counted":
         return
@@ -77,7 +82,7 @@ def _messages(found: Document | None) -> Iterator[str]:
         f"({found['source']})"
         + (f"; of {found['missed']} more the receiver is not known" if found["missed"] else "")
     )
-    if len(hosts) <= MOST_SENDERS:
+    if len(hosts) <= MAX_SENDERS:
         rows = [("from", *(f"to {host}" for host in hosts))]
         for host, row in zip(hosts, found["bytes"], strict=True):
             rows.append((host, *map(amount, row)))
@@ -85,7 +90,7 @@ def _messages(found: Document | None) -> Iterator[str]:
     yield ""
 
 
-def _phases(document: Document) -> Iterator[str]:
+def _phases(document: AgentRunDocument) -> Iterator[str]:
     """Yield where the seconds of the command went, those that can be felt; a job's record tells none."""
     if document.get("phases"):
         felt = [(n, s) for n, s in document["phases"].items() if s >= FELT_SECONDS]
@@ -93,9 +98,8 @@ def _phases(document: Document) -> Iterator[str]:
         yield f"{document['seconds']:.1f} s in all{': ' if parts else ''}{parts}"
 
 
-def run_table(document: Document) -> list[tuple[str, ...]]:
+def run_table(execution: ExecutionInfo) -> list[tuple[str, ...]]:
     """Return the titles, then a row a host; compute, halo, wait and other add up to an iteration."""
-    execution = document["execution"]
     told = [{word: value for word, value, _ in spending(one)} for one in execution["hosts"]]
     after = [word for word in words_of([execution]) if word != "compute"]
     halo = after[0] if after else "halo"
@@ -117,8 +121,8 @@ def run_table(document: Document) -> list[tuple[str, ...]]:
     return rows
 
 
-def dry_text(command: Mapping[str, Any]) -> str:
-    """Return what a run would start, ready to be done by hand."""
+def dry_text(command: LaunchCommandInfo) -> str:
+    """Return what a run would start: the files, then the command line."""
     lines = []
     for name, text in command["files"].items():
         lines += [f"# {name}", text.rstrip(), ""]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from apples.ui.formats import Formatted, Number, count, sentence
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from apples.agent.documents import AgentRunDocument, VerificationInfo
+
 Parts = tuple[Formatted, ...]
 
 FULL = "Verified: the results on {} and {} ranks are equal bit for bit."
@@ -28,16 +29,18 @@ WRONG_SAMPLE = (
     "NOT VERIFIED: after {} iterations, run again on {}, the results on {} and {} ranks differ{}."
 )
 WRONG_ROW = ", first in row {}, which rank {} on {} had"
+WRONG_CELL = "NOT VERIFIED: the results on {} and {} ranks are equal; cell {} is {}, {} gives {} (tolerance {})."
+SAME_AS_FUNCTION = ", and within {} of {}."
 UNCHECKED = "Not verified ({})."
 
 
-def verified_text(document: Document) -> str:
+def verified_text(document: AgentRunDocument) -> str:
     """Return whether the result is right, and how that was found, in a sentence."""
     pattern, parts = _verified(document)
     return pattern.format(*(one.text if isinstance(one, Number) else one for one in parts))
 
 
-def verified_page(document: Document) -> tuple[str, str, Markup]:
+def verified_page(document: AgentRunDocument) -> tuple[str, str, Markup]:
     """Return kind, word and sentence of the same for a page."""
     verified = document["verified"]
     how = document.get("verification", {}).get("how", "full")
@@ -48,27 +51,48 @@ def verified_page(document: Document) -> tuple[str, str, Markup]:
     return kind, word, sentence(pattern, *parts)
 
 
-def _verified(document: Document) -> tuple[str, Parts]:
+def _verified(document: AgentRunDocument) -> tuple[str, Parts]:
     """Return a pattern and its parts."""
-    verified, found = document["verified"], document.get("verification", {})
+    verified, found = document["verified"], document.get("verification")
     if verified is None:
-        return UNCHECKED, (found.get("reason") or "verification off",)
+        return UNCHECKED, ((found and found["reason"]) or "verification off",)
+    if found is not None:
+        return _checked(document, found)
+    # A record of an earlier version.
+    return (EARLIER, ()) if verified else (WRONG.replace("{}.", "."), ("the planned", count(1)))
+
+
+def _checked(document: AgentRunDocument, found: VerificationInfo) -> tuple[str, Parts]:
+    """Return a pattern and its parts, of results that were compared, also with a function if there was one."""
+    expected = found.get("expected_result")
+    if not expected:
+        return _ranks_checked(document, found)
+    if cell := expected["differs_at"]:
+        ranks, other, _ = _compared(found)
+        index = ", ".join(map(str, cell["index"]))
+        values = (f"[{index}]", cell["value"], expected["function"], cell["expected"])
+        return WRONG_CELL, (ranks, other, *values, f"{expected['tolerance']:g}")
+    pattern, parts = _ranks_checked(document, found)
+    more = (f"{expected['tolerance']:g}", expected["function"])
+    return pattern.removesuffix(".") + SAME_AS_FUNCTION, (*parts, *more)
+
+
+def _ranks_checked(document: AgentRunDocument, found: VerificationInfo) -> tuple[str, Parts]:
+    """Return a pattern and its parts, of the results of two runs that were compared."""
     ranks, reference, tested = _compared(found)
     place = "the same hosts" if found.get("sampled_on") == "hosts" else "this machine"
     first: Parts = ()
     if sampled := found.get("how", "full") == "sample":
         first = (count(found["iterations"]), place)
-    if not verified:
+    if not document["verified"]:
         pattern, row = WRONG_SAMPLE if sampled else WRONG, found.get("differs_at")
         owner = (count(row["row"]), count(row["rank"]), row["host"]) if row else ()
         end = f"{WRONG_ROW}." if row else "."
         return pattern.replace("{}.", end), (*first, ranks, reference, *owner)
     if sampled:
-        first = (
-            count(found["iterations"]),
-            count(document["execution"]["iterations"]),
-            place,
-        )
+        execution = document["execution"]
+        assert execution is not None  # noqa: S101 - for the type checker: what did not run is not verified
+        first = (count(found["iterations"]), count(execution["iterations"]), place)
         reason = found["reason"]
         if tested:
             return SAMPLE, (*first, ranks, reference, reason)
@@ -78,7 +102,7 @@ def _verified(document: Document) -> tuple[str, Parts]:
     return (FULL, (ranks, reference)) if tested else (ONE_RANK, (ranks, found["reason"]))
 
 
-def _compared(found: Document) -> tuple[Formatted, Formatted, bool]:
+def _compared(found: VerificationInfo) -> tuple[Formatted, Formatted, bool]:
     """Return the ranks of both results, and whether the partition was tested.
 
     A record of an earlier version does not have the ranks: its reference was always one process.

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from apples.ui.units import listed
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from apples.agent.documents import (
+        Binding,
+        ExecutionInfo,
+        HostRun,
+        LeftOut,
+        PlanDocument,
+        SlowHostEntry,
+    )
 
-MOST_REASONS = 20
+MAX_REASONS = 20
 
 
-def kinds_of(plans: Sequence[Document]) -> list[str]:
+class Reasons(TypedDict):
+    """Why a plan uses its hosts, each list cut to `MAX_REASONS` entries."""
+
+    plan: PlanDocument
+    left_out: list[LeftOut]
+    binding: list[Binding]
+    refused: list[str]
+    assumed: list[str]
+    more: bool
+    """Whether the plan has more of them."""
+
+
+def kinds_of(plans: Sequence[PlanDocument]) -> list[str | None]:
     """Return the implementations in use, in an order that stays."""
     return sorted(
         {
@@ -20,11 +40,12 @@ def kinds_of(plans: Sequence[Document]) -> list[str]:
             for plan in plans
             if plan["chosen"]
             for strip in plan["chosen"]["strips"]
-        }
+        },
+        key=lambda name: name or "",
     )
 
 
-def slow_host_lines(found: Iterable[Mapping[str, Any]] | None) -> Iterator[str]:
+def slow_host_lines(found: Iterable[SlowHostEntry] | None) -> Iterator[str]:
     """Yield a line for each entry of ``execution.slow_hosts``."""
     if not found:
         return
@@ -44,8 +65,8 @@ def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
     return "watch", "not verified", "Not every result was compared with the sequential one."
 
 
-def reasons(plan: Document | None) -> Document | None:
-    """Return why a plan uses its hosts: left out, refused, assumed, each cut to what a page holds."""
+def reasons(plan: PlanDocument | None) -> Reasons | None:
+    """Return why a plan uses its hosts, cut to what a page holds."""
     if plan is None:
         return None
     from apples.agent.text.plan import unmeasured_speeds  # noqa: PLC0415 - it loads NumPy, a list of runs needs none
@@ -56,17 +77,17 @@ def reasons(plan: Document | None) -> Document | None:
     assumed += plan["assumed"]
     return {
         "plan": plan,
-        "left_out": plan["left_out"][:MOST_REASONS],
-        "binding": plan.get("binding", [])[:MOST_REASONS],
-        "refused": refused[:MOST_REASONS],
-        "assumed": assumed[:MOST_REASONS],
-        "more": plan["rejected_total"] > min(len(refused), MOST_REASONS)
-        or len(plan["left_out"]) > MOST_REASONS
-        or len(assumed) > MOST_REASONS,
+        "left_out": plan["left_out"][:MAX_REASONS],
+        "binding": plan.get("binding", [])[:MAX_REASONS],
+        "refused": refused[:MAX_REASONS],
+        "assumed": assumed[:MAX_REASONS],
+        "more": plan["rejected_total"] > min(len(refused), MAX_REASONS)
+        or len(plan["left_out"]) > MAX_REASONS
+        or len(assumed) > MAX_REASONS,
     }
 
 
-def spending(host: Document) -> list[tuple[str, float, str]]:
+def spending(host: HostRun) -> list[tuple[str, float, str]]:
     """Return what a host spent its iteration on, in parts that add up to it: word, seconds, fill."""
     compute, halo = host["compute_per_iteration"], host["communicate_per_iteration"]
     wait, other = host.get("wait_per_iteration"), host.get("other_per_iteration")
@@ -80,7 +101,7 @@ def spending(host: Document) -> list[tuple[str, float, str]]:
     return spent
 
 
-def words_of(executions: Sequence[Document]) -> dict[str, str]:
+def words_of(executions: Sequence[ExecutionInfo]) -> dict[str, str]:
     """Return what `spending` tells apart in these runs, in its order, with the fill of each."""
     told = {
         word: kind

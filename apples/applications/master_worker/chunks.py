@@ -13,7 +13,7 @@ from math import ceil
 
 FACTOR = 0.5
 """The part of what waits that a round of chunks shares out."""
-MOST_UNITS = 1000
+MAX_UNITS = 1000
 """Of a chunk: what is handed out does not come back before a lane has ended the unit it is at."""
 
 
@@ -33,7 +33,7 @@ class UnitPool:
         By lane: the units that it was handed and has not done, in that order.
     done
         How many units are done, or given up.
-    suspects
+    possible_crash_units
         Units that a lane had when its process ended, one of which may have ended it: each is done alone.
 
     Examples
@@ -45,7 +45,7 @@ class UnitPool:
     (True, [1, 2], [1, 2, 4])
     """
 
-    def __init__(self, count: int, most: int = MOST_UNITS) -> None:
+    def __init__(self, count: int, most: int = MAX_UNITS) -> None:
         self.count, self.done = count, 0
         self._most = most
         self.held: dict[str, dict[int, None]] = {}
@@ -54,18 +54,13 @@ class UnitPool:
         self._alone: deque[int] = deque()
         # The unit that ended a worker is unknown: results of quick units travel together. Noting
         # each unit beforehand would cost every run a message or a write a unit.
-        self.suspects: set[int] = set()
+        self.possible_crash_units: set[int] = set()
         self._over: set[int] = set()
 
     @property
     def waiting(self) -> int:
         """How many units nobody has, without those that are to be done alone."""
         return self.count - self._next + len(self._returned)
-
-    @property
-    def waiting_alone(self) -> int:
-        """How many suspects nobody has."""
-        return len(self._alone)
 
     def take(
         self, lane: str, weights: Mapping[str, float], avoid: Collection[int] = ()
@@ -122,7 +117,7 @@ class UnitPool:
         if last is None or not left[last] or times[last] * weights[lane] <= 1.0:
             return []
         chunk = left[last][len(left[last]) // 2 :]
-        chunk = [unit for unit in chunk if unit not in self.suspects] or chunk[:1]
+        chunk = [unit for unit in chunk if unit not in self.possible_crash_units] or chunk[:1]
         self._hold(lane, chunk)
         return chunk
 
@@ -147,7 +142,7 @@ class UnitPool:
         Where its process ended, which one of them may have caused, each of them is done alone from now on.
         """
         had = [unit for unit in self.held.pop(lane, {}) if unit not in self._over]
-        self.suspects.update(had if suspect else ())
+        self.possible_crash_units.update(had if suspect else ())
         self._wait_again(had)
         return had
 
@@ -171,7 +166,7 @@ class UnitPool:
         others = {unit for held in self.held.values() for unit in held}
         for unit in units:
             if unit not in others:
-                (self._alone if unit in self.suspects else self._returned).append(unit)
+                (self._alone if unit in self.possible_crash_units else self._returned).append(unit)
 
     def _hold(self, lane: str, chunk: list[int]) -> None:
         self.held.setdefault(lane, {}).update(dict.fromkeys(chunk))

@@ -15,53 +15,82 @@ from apples.applications.parameter_sweep.document import ParameterName, PlainNam
 from apples.errors import UsageError, coded, within
 from apples.resources.host import Name, PositiveNumber
 
-MOST_UNITS_OF_ALL = 1_000_000
+MAX_UNITS = 1_000_000
 
 Amount = hat.Expression
-ASSUMED = {"work": 1.0, "service": 0.0, "bytes": 100.0, "result_bytes": 100.0}
+DEFAULT_COSTS = {"work": 1.0, "service": 0.0, "bytes": 100.0, "result_bytes": 100.0}
 """What is not said."""
 PythonFile = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.py$")]
 
 
 class MasterWorkerFile(hat.StrictTable):
-    """A master/worker program as written.
+    """A master/worker program as written."""
 
-    Attributes
-    ----------
-    program
-        A Python file beside this one with the functions `units`, `work` and `combine`, and `check` if it likes.
-    files
-        Others beside it that travel with it.
-    units
-        How many units there are.
-    work, service
-        What a worker computes for a unit, and what the master does, in units of the hosts' `seconds_per_point`.
-    bytes, result_bytes
-        Of a unit and of its result, on the wire.
-    hosts, masters
-        Those that may work, and that may be the master; empty: all of the list, and all that may work.
-    attempts
-        How often a unit that fails is tried.
-    every
-        Seconds between two looks at whether other workers would be better.
-    """
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-    program: PythonFile = "program.py"
-    files: list[PlainName] = Field([])
-    parameters: dict[ParameterName, Value] = Field({})
-    units: Amount
-    work: Amount | None = None
-    service: Amount | None = None
-    bytes: Amount | None = None
-    result_bytes: Amount | None = None
-    hosts: list[Name] = Field([])
-    masters: list[Name] = Field([])
-    attempts: Annotated[int, Strict(), Field(ge=1, le=10)] = 2
-    every: PositiveNumber = 5.0
+    name: str = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
+        description="Name of the application.",
+        examples=["integral"],
+    )
+    program: PythonFile = Field(
+        "program.py",
+        description="Python file beside this one with the functions units, work and combine, and perhaps check.",
+    )
+    files: list[PlainName] = Field(
+        [],
+        description="Files beside this one that travel with the program.",
+        examples=[["table.csv"]],
+    )
+    parameters: dict[ParameterName, Value] = Field(
+        {},
+        description="Values that the program receives; a run can set others.",
+        json_schema_extra={"entry": "parameter"},
+    )
+    units: Amount = Field(
+        description="Number of units, as an expression of parameters.", examples=["cells*cells"]
+    )
+    work: Amount | None = Field(
+        None,
+        description="Work of a worker for one unit; 1 if not given.",
+        examples=["1"],
+        json_schema_extra={"unit": "seconds_per_point"},
+    )
+    service: Amount | None = Field(
+        None,
+        description="Work of the master for one unit; 0 if not given.",
+        examples=["0.01"],
+        json_schema_extra={"unit": "seconds_per_point"},
+    )
+    bytes: Amount | None = Field(
+        None,
+        description="Size of a unit on the network; 100 if not given.",
+        examples=["30"],
+        json_schema_extra={"unit": "bytes"},
+    )
+    result_bytes: Amount | None = Field(
+        None,
+        description="Size of a result on the network; 100 if not given.",
+        examples=["10"],
+        json_schema_extra={"unit": "bytes"},
+    )
+    hosts: list[Name] = Field(
+        [], description="Hosts that may work; empty: all of the list.", examples=[["ada", "bob"]]
+    )
+    masters: list[Name] = Field(
+        [],
+        description="Hosts that may be the master; empty: all that may work.",
+        examples=[["ada"]],
+    )
+    attempts: Annotated[int, Strict()] = Field(
+        2, ge=1, le=10, description="Number of times that a failing unit is tried."
+    )
+    every: PositiveNumber = Field(
+        5.0,
+        description="Time between two checks whether other workers would be better.",
+        json_schema_extra={"unit": "s"},
+    )
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> MasterWorkerFile:
+    def _check_names(self) -> MasterWorkerFile:
         hat.refuse(list(self._unknown()))
         return self
 
@@ -89,13 +118,13 @@ class MasterWorkerFile(hat.StrictTable):
             No whole number between 1 and a million. Permanent.
         """
         value = self._value("units", parameters)
-        if value != int(value) or not 1 <= value <= MOST_UNITS_OF_ALL:
+        if value != int(value) or not 1 <= value <= MAX_UNITS:
             raise UsageError(
-                f"units: must be a whole number from 1 to {MOST_UNITS_OF_ALL} (is {value:g})",
+                f"units: must be a whole number from 1 to {MAX_UNITS} (is {value:g})",
                 code="value-range",
                 field="units",
                 value=value,
-                bound=MOST_UNITS_OF_ALL,
+                bound=MAX_UNITS,
             )
         return int(value)
 
@@ -124,7 +153,7 @@ class MasterWorkerFile(hat.StrictTable):
         numbers = {name: value for name, value in parameters.items() if not isinstance(value, str)}
         said: hat.Expression | None = getattr(self, field)
         if said is None:
-            return ASSUMED[field]
+            return DEFAULT_COSTS[field]
         try:
             return float(said.evaluate(numbers))
         except hat.ExpressionError as error:
@@ -150,15 +179,17 @@ class MasterWorkerProgram:
     count: int
 
     @classmethod
-    def read(cls, file: Path, settings: Mapping[str, str]) -> MasterWorkerProgram:
-        """Return the program of a file.
+    def read(
+        cls, file: Path, settings: Mapping[str, str], content: str | None = None
+    ) -> MasterWorkerProgram:
+        """Return the program of a file, or of `content`, an earlier text of it.
 
         Raises
         ------
         hat.DocumentError, UsageError
             What is wrong in the file or the settings, or a file beside it is not there. Permanent.
         """
-        document = hat.read(file, MasterWorkerFile)
+        document = hat.Document.of(file, content).validate(MasterWorkerFile)
         parameters = document.settings(settings)
         with within(file):
             files = _beside(document, file.absolute().parent)

@@ -11,18 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from statistics import median
-from typing import Literal
 
+from apples.applications.documents import Bound
+from apples.applications.host_inputs import Speeds, speeds_of
 from apples.resources import Host
-from apples.ui.units import listed
 from apples.weather.conditions import Conditions
 
-Bound = Literal["workers", "links", "master"]
-
-OWN_SERVICE = 2e-4
+HANDOUT_SECONDS = 2e-4
 """Seconds of the master for a unit beside the program's own: to hand it out, and to take its result."""
-SAME = 1e-9
+MIN_GAIN = 1e-9
 """A worker that raises the rate by no more than this part of it is left out."""
 
 
@@ -82,23 +79,14 @@ class WorkerRates:
     service_seconds: float | None = None
 
     @cached_property
-    def _seconds_per_point(self) -> dict[str, float]:
-        given = [host.seconds_per_point for host in self.conditions.hosts]
-        usual = median([each for each in given if each is not None] or [1.0])
-        return {
-            host.name: usual if host.seconds_per_point is None else host.seconds_per_point
-            for host in self.conditions.hosts
-        }
+    def _speeds(self) -> Speeds:
+        return speeds_of(tuple(self.conditions.hosts))
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What was neither given nor measured, one line each."""
-        unknown = [h.name for h in self.conditions.hosts if h.seconds_per_point is None]
-        every = len(unknown) == len(self.conditions.hosts.hosts)
-        why = "1 second" if every else "like the median of the others"
-        speeds = f"seconds_per_point of {listed(unknown)}: not given, taken as {why}"
+        """The values that were neither given nor measured, one line each."""
         links = self.conditions.unknown_links(tuple(self.conditions.hosts))
-        return (*([speeds] if unknown else ()), *links)
+        return (*self._speeds.assumed, *links)
 
     def unit_seconds(self, host: Host) -> float:
         """Return what each slot of a worker takes for a unit."""
@@ -107,7 +95,7 @@ class WorkerRates:
     @cached_property
     def _unit_seconds(self) -> dict[str, float]:
         return {
-            host.name: self.costs.work * self._seconds_per_point[host.name]
+            host.name: self.costs.work * self._speeds.seconds[host.name]
             * self.slowdown.get(host.name, 1.0) / self.conditions.share(host, host.slots)
             for host in self.conditions.hosts
         }  # fmt: skip
@@ -116,7 +104,7 @@ class WorkerRates:
         """Return what the master takes for a unit."""
         if self.service_seconds is not None:
             return self.service_seconds
-        seconds = OWN_SERVICE + self.costs.service * self._seconds_per_point[master.name]
+        seconds = HANDOUT_SECONDS + self.costs.service * self._speeds.seconds[master.name]
         return seconds / self.conditions.share(master, 1)
 
     def link_rate(self, master: Host, worker: Host) -> float:
@@ -139,7 +127,7 @@ class WorkerRates:
         return set_.choice()
 
     def best_workers(
-        self, master: Host, hosts: Iterable[Host], extra: float = SAME
+        self, master: Host, hosts: Iterable[Host], extra: float = MIN_GAIN
     ) -> MasterChoice:
         """Return the rate of the best workers under a master: the quickest first, as long as the rate rises.
 
@@ -252,7 +240,7 @@ class _WorkerSet:
     def choice(self) -> MasterChoice:
         """Return what they are."""
         rate = self.rate
-        if self._service and rate >= (1 - SAME) / self._service:
+        if self._service and rate >= (1 - MIN_GAIN) / self._service:
             bound: Bound = "master"
         else:
             bound = "links" if self._saturated else "workers"
@@ -271,8 +259,12 @@ class _WorkerSet:
     @property
     def _saturated(self) -> bool:
         """Whether some link carries all it can."""
-        full = any(most < inf and rate >= (1 - SAME) * most for rate, most in self._sites.values())
-        return full or self._carried < (1 - SAME) * sum(rate for rate, _ in self._sites.values())
+        full = any(
+            most < inf and rate >= (1 - MIN_GAIN) * most for rate, most in self._sites.values()
+        )
+        return full or self._carried < (1 - MIN_GAIN) * sum(
+            rate for rate, _ in self._sites.values()
+        )
 
 
 def _over(bandwidth: float, size: float) -> float:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from apples.applications.documents import MasterWorkerDocument, MasterWorkerExecution
 from apples.ui.units import counted, digits, duration
 
 WHY = {
@@ -13,13 +12,14 @@ WHY = {
 }
 
 
-def master_worker_text(document: dict[str, Any]) -> str:
+def master_worker_text(document: MasterWorkerDocument) -> str:
     """Return ``apples.master-worker/1`` as lines."""
-    lines = _done(document) if document["execution"] else _planned(document)
+    done = document["execution"]
+    lines = _done(document, done) if done else _planned(document)
     return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
 
 
-def _planned(document: dict[str, Any]) -> list[str]:
+def _planned(document: MasterWorkerDocument) -> list[str]:
     rate, seconds = document["predicted_rate"], duration(document["predicted_seconds"])
     lines = [
         f"{document['name']}: {counted(document['units'], 'unit')} in {seconds}, {digits(rate)} a second"
@@ -32,8 +32,7 @@ def _planned(document: dict[str, Any]) -> list[str]:
     return lines + ([f"other masters: {told} units a second"] if told else [])
 
 
-def _done(document: dict[str, Any]) -> list[str]:
-    done = document["execution"]
+def _done(document: MasterWorkerDocument, done: MasterWorkerExecution) -> list[str]:
     seconds, predicted = (
         duration(done["measured_seconds"]),
         duration(document["predicted_seconds"]),

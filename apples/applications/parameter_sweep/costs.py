@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apples.applications.host_inputs import speeds_of
 from apples.applications.parameter_sweep.tasks import ParameterSweep, SiteCache, check_places
-from apples.resources import Host
-from apples.ui.units import listed
 from apples.weather.conditions import Conditions
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-LEAST_TRANSFER = 1e-9
+MIN_TRANSFER_SECONDS = 1e-9
 """Seconds: a file that is not there yet takes its turn on the link, however small it is."""
 
 
@@ -92,7 +90,7 @@ def sweep_costs(
         for _ in range(listing[name].slots)
     ]
     counts = [sum(listing[name].slots for name in cache.hosts) for cache in caches]
-    seconds, assumed = _seconds_per_unit([listing[n] for cache in caches for n in cache.hosts])
+    seconds, assumed = speeds_of([listing[n] for cache in caches for n in cache.hosts])
     rate = np.array([seconds[h.name] / conditions.share(h, h.slots) for h in lanes])
     heads = [listing[cache.hosts[0]] for cache in caches]
     stores = [listing[file.storage] for file in sweep.files]
@@ -110,7 +108,7 @@ def sweep_costs(
     for f, (file, store) in enumerate(zip(sweep.files, stores, strict=True)):
         for k in np.flatnonzero(missing[f]):
             seconds_there = links[store.name, heads[k].name].seconds(file.size)
-            transfer[f, k] = max(LEAST_TRANSFER, seconds_there)
+            transfer[f, k] = max(MIN_TRANSFER_SECONDS, seconds_there)
     return SweepCosts(
         sweep,
         tuple(caches),
@@ -126,15 +124,3 @@ def sweep_costs(
             *conditions.unknown_links(list({h.name: h for h in [*heads, *stores]}.values())),
         ),
     )
-
-
-def _seconds_per_unit(hosts: Sequence[Host]) -> tuple[dict[str, float], tuple[str, ...]]:
-    """Return the dedicated seconds of one unit of work by host, and what had to be assumed."""
-    given = {h.name: h.seconds_per_point for h in hosts if h.seconds_per_point is not None}
-    usual = median(given.values()) if given else 1.0
-    unknown = [host.name for host in hosts if host.name not in given]
-    why = "like the median of the others" if given else "1 second"
-    assumed = (
-        (f"seconds_per_point of {listed(unknown)}: not given, taken as {why}",) if unknown else ()
-    )
-    return {host.name: given.get(host.name, usual) for host in hosts}, assumed

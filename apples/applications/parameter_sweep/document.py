@@ -14,12 +14,12 @@ from typing import Annotated, Any
 from pydantic import Field, Strict, model_validator
 
 import hat
-from apples.applications.parameter_sweep.on_hosts import HOLE
+from apples.applications.parameter_sweep.on_hosts import PLACEHOLDER
 from apples.errors import UsageError, coded
 from apples.resources.host import Name, PositiveNumber, Text
 
-MOST_TASKS = 10_000
-MOST_PROGRAM = 1 << 26
+MAX_TASKS = 10_000
+MAX_PROGRAM_BYTES = 1 << 26
 PARAMETER = r"^[A-Za-z_][A-Za-z0-9_]{0,63}$"
 PLAIN = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,254}$"
 BUILT_IN = {"python"}
@@ -36,9 +36,11 @@ Value = Whole | Number | Word
 class ValueRange(hat.StrictTable):
     """Whole numbers from `from` to `to`, both among them, in steps."""
 
-    first: Whole = Field(alias="from")
-    last: Whole = Field(alias="to")
-    step: Annotated[int, Strict(), Field(ge=1, le=10**15)] = 1
+    first: Whole = Field(alias="from", description="First value.", examples=[1])
+    last: Whole = Field(alias="to", description="Last value.", examples=[10])
+    step: Annotated[int, Strict()] = Field(
+        1, ge=1, le=10**15, description="Distance between two values."
+    )
 
     def values(self) -> range:
         """Return the numbers."""
@@ -46,72 +48,92 @@ class ValueRange(hat.StrictTable):
 
 
 class SweepInput(hat.StrictTable):
-    """A file that each task reads.
+    """A file that each task reads."""
 
-    Attributes
-    ----------
-    file
-        Its path on the storage; ``{NAME}`` stands for a parameter. On this machine it is relative to the folder
-        of the sweep's file, elsewhere to the host's `directory`.
-    storage
-        The host on which it lies.
-    """
-
-    file: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f\x7f]+$")]
-    storage: Name
+    file: str = Field(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="Path on the storage; {NAME} is a parameter. Relative to this file on this machine, else "
+        "to the host's directory.",
+        examples=["text-{part}.txt"],
+    )
+    storage: Name = Field(description="Host that has the file.", examples=["ada"])
 
 
 class CacheEntry(hat.StrictTable):
     """Where the hosts of a site keep files: a folder that all of them see."""
 
-    site: Name
-    directory: Text = ""
-    capacity: hat.Size | None = None
+    site: Name = Field(description="Site whose hosts share the folder.", examples=["lab"])
+    directory: Text = Field("", description="Path of the folder.", examples=["/scratch/cache"])
+    capacity: hat.Size | None = Field(
+        None,
+        description="Bytes that the folder may hold; no limit if not given.",
+        examples=["10 GB"],
+        json_schema_extra={"unit": "bytes"},
+    )
 
 
 class ParameterSweepFile(hat.StrictTable):
-    """A parameter sweep as written.
+    """A parameter sweep as written."""
 
-    Attributes
-    ----------
-    command
-        Words; ``{NAME}`` stands for a parameter, the path of an input, or the host's ``{python}``.
-    program
-        Files beside this one that travel to each cache; as a word of the command each stands for its path there.
-    hosts
-        Those that run tasks; empty: all of the list.
-    parameters
-        Every combination of their values is a task.
-    work
-        What a task computes, in units of the hosts' `seconds_per_point`; 1 where not given.
-    outputs
-        Files that a task leaves in its working folder, to be fetched.
-    timeout
-        Seconds that a task may take.
-    attempts
-        How often a task that fails is started.
-    every
-        Seconds between two plans.
-    """
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-    command: Annotated[list[Word], Field(min_length=1, max_length=1000)]
-    program: list[PlainName] = Field([])
-    hosts: list[Name] = Field([])
-    parameters: Annotated[
-        dict[ParameterName, ValueRange | Annotated[list[Value], Field(min_length=1)]],
-        Field(min_length=1),
-    ]
-    input: dict[ParameterName, SweepInput] = Field({})
-    cache: list[CacheEntry] = Field([])
-    work: hat.Expression | None = None
-    outputs: list[PlainName] = Field([])
-    timeout: PositiveNumber | None = None
-    attempts: Annotated[int, Strict(), Field(ge=1, le=10)] = 2
-    every: PositiveNumber = 120.0
+    name: str = Field(
+        pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$",
+        description="Name of the sweep.",
+        examples=["docking"],
+    )
+    command: list[Word] = Field(
+        min_length=1,
+        max_length=1000,
+        description="Words of the command; {NAME} is a parameter, the path of an input, or the host's python.",
+        examples=[["{python}", "program.py", "{shift}"]],
+    )
+    program: list[PlainName] = Field(
+        [],
+        description="Files beside this one that travel to each cache; a word of the command with this name "
+        "becomes its path there.",
+        examples=[["program.py"]],
+    )
+    hosts: list[Name] = Field(
+        [], description="Hosts that run tasks; empty: all of the list.", examples=[["ada", "bob"]]
+    )
+    parameters: dict[ParameterName, ValueRange | Annotated[list[Value], Field(min_length=1)]] = (
+        Field(
+            min_length=1,
+            description="Parameters with their values; each combination of values is a task.",
+            json_schema_extra={"entry": "parameter"},
+        )
+    )
+    input: dict[ParameterName, SweepInput] = Field(
+        {}, description="Files that tasks read; each is copied to a site once."
+    )
+    cache: list[CacheEntry] = Field([], description="Folders that the hosts of a site share.")
+    work: hat.Expression | None = Field(
+        None,
+        description="Work of a task, as an expression of parameters; 1 if not given.",
+        examples=["shift"],
+        json_schema_extra={"unit": "seconds_per_point"},
+    )
+    outputs: list[PlainName] = Field(
+        [],
+        description="Files that a task leaves in its working folder, to be fetched.",
+        examples=[["result.json"]],
+    )
+    timeout: PositiveNumber | None = Field(
+        None,
+        description="Time limit of a task; no limit if not given.",
+        examples=[600],
+        json_schema_extra={"unit": "s"},
+    )
+    attempts: Annotated[int, Strict()] = Field(
+        2, ge=1, le=10, description="Number of times that a failing task is started."
+    )
+    every: PositiveNumber = Field(
+        120.0, description="Time between two plans.", json_schema_extra={"unit": "s"}
+    )
 
     @model_validator(mode="after")
-    def _names_are_known(self) -> ParameterSweepFile:
+    def _check_names(self) -> ParameterSweepFile:
         hat.refuse([*self._clashes(), *self._unknown(), *self._too_many()])
         return self
 
@@ -139,7 +161,7 @@ class ParameterSweepFile(hat.StrictTable):
     def _unknown(self) -> Iterator[hat.Fault]:
         known = {*self.parameters, *self.input, *BUILT_IN}
         for number, word in enumerate(self.command):
-            for name in HOLE.findall(word):
+            for name in PLACEHOLDER.findall(word):
                 if name not in known:
                     message = f"names '{name}', which is no parameter and no input"
                     yield hat.Fault(
@@ -149,7 +171,7 @@ class ParameterSweepFile(hat.StrictTable):
                         code="parameter-unknown",
                     )
         for key, entry in self.input.items():
-            for name in HOLE.findall(entry.file):
+            for name in PLACEHOLDER.findall(entry.file):
                 if name not in self.parameters:
                     near = hat.nearest(name, sorted(self.parameters))
                     message = f"names '{name}', which is no parameter"
@@ -170,10 +192,10 @@ class ParameterSweepFile(hat.StrictTable):
                     ("parameters", name), "must have at least one value", code="value-missing"
                 )
         count = prod(len(self.values_of(name)) for name in self.parameters)
-        if count > MOST_TASKS:
+        if count > MAX_TASKS:
             yield hat.Fault(
                 ("parameters",),
-                f"must make at most {MOST_TASKS} tasks (make {count})",
+                f"must make at most {MAX_TASKS} tasks (make {count})",
                 code="value-range",
             )
 
@@ -250,7 +272,7 @@ def task_settings(document: ParameterSweepFile) -> tuple[TaskSetting, ...]:
 
 def filled(text: str, values: Mapping[str, Value]) -> str:
     """Return a text with parameters in the place of their names."""
-    return HOLE.sub(lambda hole: str(values.get(hole[1], hole[0])), text)
+    return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), text)
 
 
 def settings_text(values: Mapping[str, Value]) -> str:
@@ -281,13 +303,13 @@ def program_files(document: ParameterSweepFile, folder: Path) -> dict[str, Path]
                 field="program",
                 file=path,
             )
-        if path.stat().st_size > MOST_PROGRAM:
+        if path.stat().st_size > MAX_PROGRAM_BYTES:
             raise UsageError(
-                f"program: {name} has more than {MOST_PROGRAM} bytes; make it an input",
+                f"program: {name} has more than {MAX_PROGRAM_BYTES} bytes; make it an input",
                 code="file-too-large",
                 field="program",
                 file=path,
-                bound=MOST_PROGRAM,
+                bound=MAX_PROGRAM_BYTES,
             )
     return found
 

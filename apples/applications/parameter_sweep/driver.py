@@ -28,25 +28,24 @@ from apples.launch.events import Talk, unheard
 from apples.ui.units import counted
 
 LEARNING = 0.4
-"""How much of a host's or link's factor is of the last measurement."""
-SURPRISE = 1.25
-"""A factor that changed by more since the last plan calls for another."""
-WORTH = 0.8
-"""A replica is started where it is forecast to take less than this share of what is left of the straggler."""
-OVERDUE = 0.25
-"""A task that should have ended is expected to hold its lane for this share of its time so far beside it."""
-TAIL = 1.0
-"""The same where its replica would cost nobody anything: what has taken long takes as long again."""
+"""Weight of the last measurement in the factor of a host or link."""
+REPLAN_RATIO = 1.25
+"""A host factor that has changed by more than this ratio since the last plan starts another plan."""
+REPLICA_GAIN = 0.8
+"""A replica starts if it is forecast to take less than this fraction of the straggler's remaining time."""
+OVERDUE_EXTRA = 0.25
+"""An overdue task is expected to take this fraction of its time so far in addition."""
+STRAGGLER_EXTRA = 1.0
+"""The same fraction when lanes are idle: an overdue task is expected to take as long again."""
 # A running task that is overdue shows a slow host early; waiting for its end would give that host
 # more tasks.
-SUSPECT = 1.25
-"""A host where a task takes so many times as long as forecast is taken to be that slow before the task ends."""
+SLOW_RATIO = 1.25
+"""A running task that has taken this many times its forecast raises the factor of its host before its end."""
 
-
-APART = 10.0
-"""Two plans are so many times as far apart as the last one took to make."""
-MOST_MOVES = 3
-"""A file that does not come to a cache after so many tries ends the sweep."""
+REPLAN_COST_FACTOR = 10.0
+"""The time between two plans is at least this many times the time that the last one took."""
+MAX_MOVES = 3
+"""Attempts to move a file to a cache; the sweep ends after the last one."""
 
 
 @dataclass
@@ -77,6 +76,8 @@ class SweepOutcome:
         The first.
     lost
         Hosts that were lost, with the reason.
+    failing
+        Hosts on which tasks were started and all of them failed, with the reason of the first.
     """
 
     seconds: float = 0.0
@@ -88,6 +89,7 @@ class SweepOutcome:
     moves: int = 0
     decision: SweepDecision | None = None
     lost: dict[str, str] = field(default_factory=dict)
+    failing: dict[str, str] = field(default_factory=dict)
 
 
 class SweepDriver:
@@ -148,6 +150,8 @@ class SweepDriver:
         self._running: dict[int, _Run] = {}
         self._queues: dict[int, list[str]] = {}
         self._failures: dict[str, list[str]] = {}
+        self._worked: set[str] = set()
+        self._failed_hosts: set[str] = set()
         self._lost_moves: dict[tuple[str, int], int] = {}
         self._host_factor: dict[str, float] = {}
         self._link_factor: dict[tuple[int, int], float] = {}
@@ -193,7 +197,9 @@ class SweepDriver:
             self._take_next()
         elif next(self._waiting(), None) is not None:
             asked = self._must_plan or self._surprised()
-            if apart >= max(self._every / 20 if asked else self._every, APART * self._took):
+            if apart >= max(
+                self._every / 20 if asked else self._every, REPLAN_COST_FACTOR * self._took
+            ):
                 self._plan(now, self._heuristics)
                 self._took = self._executor.now() - now
 
@@ -270,7 +276,7 @@ class SweepDriver:
         for run in self._running.values():
             host = self._costs.hosts[run.lane]
             least = (now - run.start) / run.base
-            if least > SUSPECT * found.get(host, 1.0):
+            if least > SLOW_RATIO * found.get(host, 1.0):
                 found[host] = least
         usual = median(self._host_factor.values()) if self._host_factor else 1.0
         return {host: found.get(host, usual) for host in dict.fromkeys(self._costs.hosts)}
@@ -278,11 +284,11 @@ class SweepDriver:
     def _surprised(self) -> bool:
         now = self._factors(self._executor.now())
         return any(
-            not 1 / SURPRISE <= factor / self._planned_with.get(host, 1.0) <= SURPRISE
+            not 1 / REPLAN_RATIO <= factor / self._planned_with.get(host, 1.0) <= REPLAN_RATIO
             for host, factor in now.items()
         )
 
-    def _end_of(self, run: _Run, now: float, overdue: float = OVERDUE) -> float:
+    def _end_of(self, run: _Run, now: float, overdue: float = OVERDUE_EXTRA) -> float:
         """Return when a running task is expected to end."""
         host = self._costs.hosts[run.lane]
         end = run.start + run.base * self._host_factor.get(host, self._factors(now)[host])
@@ -343,15 +349,15 @@ class SweepDriver:
             for run in self._running.values()
             if self._copies(run.task) == 1 and run.task not in self._failures
         ]
-        for run in sorted(alone, key=lambda run: -self._end_of(run, now, TAIL)):
-            left = self._end_of(run, now, TAIL) - now
+        for run in sorted(alone, key=lambda run: -self._end_of(run, now, STRAGGLER_EXTRA)):
+            left = self._end_of(run, now, STRAGGLER_EXTRA) - now
             number = self._tasks[run.task]
             lanes = [
                 (factors[self._costs.hosts[lane]] * float(self._costs.compute[lane, number]), lane)
                 for lane in self._free_lanes()
                 if not self._lacking(run.task, self._cache_of_lane[lane])
             ]
-            if lanes and min(lanes)[0] < WORTH * left:
+            if lanes and min(lanes)[0] < REPLICA_GAIN * left:
                 self._start(run.task, min(lanes)[1])
                 self.outcome.replicas += 1
 
@@ -364,11 +370,11 @@ class SweepDriver:
         if self._heuristics is None:
             return now + self._every
         due = self._planned_at + (self._every / 20 if self._must_plan else self._every)
-        due = max(due, self._planned_at + APART * self._took)
+        due = max(due, self._planned_at + REPLAN_COST_FACTOR * self._took)
         if next(self._waiting(), None) is None:
             due = now + self._every
         ends = [self._end_of(run, now) for run in self._running.values()]
-        overdue = [now + SUSPECT * (end - now) for end in ends if end > now]
+        overdue = [now + SLOW_RATIO * (end - now) for end in ends if end > now]
         return max(now + self._every / 1000, min([due, *overdue]))
 
     # ------------------------------------------------------------------------ what happens
@@ -392,6 +398,8 @@ class SweepDriver:
         if self._acknowledge:
             self._acknowledge(event)
         self.outcome.done[event.task] = event
+        self._worked.add(host)
+        self.outcome.failing.pop(host, None)
         self.outcome.failed.pop(event.task, None)
         self.outcome.failure_codes.pop(event.task, None)
         ratio = max(1e-9, event.seconds) / run.base
@@ -406,6 +414,11 @@ class SweepDriver:
         tried = self._failures.setdefault(task, [])
         tried.append(host)
         self._must_plan = True
+        if host not in self._failed_hosts:
+            self._talk(f"{host}: its first task that failed, {task}: {words}")
+            if host not in self._worked:
+                self.outcome.failing[host] = words
+        self._failed_hosts.add(host)
         if self._copies(task):
             return
         if len(tried) >= self._attempts:
@@ -421,7 +434,7 @@ class SweepDriver:
             self._must_plan = True
             self._lost_moves[event.file, cache] = self._lost_moves.get((event.file, cache), 0) + 1
             self._talk(f"{event.file} did not come to {event.cache}: {event.failure}")
-            if self._lost_moves[event.file, cache] >= MOST_MOVES and self._lives(cache):
+            if self._lost_moves[event.file, cache] >= MAX_MOVES and self._lives(cache):
                 raise LaunchError(
                     f"{event.file} to {event.cache}: {event.failure}",
                     code="file-not-copied",

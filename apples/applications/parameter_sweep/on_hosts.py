@@ -7,7 +7,6 @@ before its lane is free: results come first. Whatever ends the connection ends w
 from __future__ import annotations
 
 import itertools
-import json
 import queue
 import re
 import time
@@ -17,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from apples.applications.parameter_sweep.costs import SweepCosts
 from apples.applications.parameter_sweep.executor import (
@@ -28,13 +26,13 @@ from apples.applications.parameter_sweep.executor import (
     TaskEnded,
 )
 from apples.applications.parameter_sweep.tasks import InputFile, SiteCache
-from apples.applications.worker import MOST_BYTES, TASKS
-from apples.applications.workers import WorkerConnection, ending, result_of
+from apples.applications.worker import MAX_FRAME_BYTES, TASK_PREFIX
+from apples.applications.workers import ProcessEnd, WorkerConnection, close_all, result_of
 from apples.errors import LaunchError, system_code
 from apples.io import documents
 
-MOST_OUTPUT_FILE = 1 << 36
-HOLE = re.compile(r"\{([A-Za-z_]\w*)\}")
+MAX_OUTPUT_FILE_BYTES = 1 << 36
+PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
 """What stands for a value in a word of a command."""
 
 
@@ -125,7 +123,7 @@ class HostsExecutor(SweepExecutor):
         for cache in self._costs.caches:
             for host in self._living(cache)[:1]:
                 with suppress(LaunchError):
-                    self._workers[host].ask("remove", path=self._folders[cache.name])
+                    self._workers[host].remove(self._folders[cache.name])
 
     def now(self) -> float:
         """Return the seconds since it was made."""
@@ -134,14 +132,14 @@ class HostsExecutor(SweepExecutor):
     def start(self, task: str, lane: int) -> None:
         """Have the host's worker run it."""
         cache = self._cache_of_host[self._costs.hosts[lane]].name
-        self._asked[task, lane] = self._path(cache, f"{TASKS}{next(self._number)}")
+        self._asked[task, lane] = self._path(cache, f"{TASK_PREFIX}{next(self._number)}")
         self._pool.submit(self._run, task, lane)
 
     def stop(self, task: str, lane: int) -> None:
         """Have the worker kill it; its end is heard by nobody."""
         host = self._costs.hosts[lane]
         with suppress(LaunchError):
-            self._workers[host].ask("stop", path=self._asked[task, lane])
+            self._workers[host].stop(self._asked[task, lane])
 
     def move(self, file: str, cache: str) -> None:
         """Bring a file from its storage, through this machine, to the first host of a cache that is there."""
@@ -160,8 +158,7 @@ class HostsExecutor(SweepExecutor):
 
     def close(self) -> None:
         """End everything."""
-        for worker in self._workers.values():
-            worker.close()
+        close_all(self._workers.values())
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     # ------------------------------------------------------------------------ in threads
@@ -169,19 +166,9 @@ class HostsExecutor(SweepExecutor):
         if not (living := self._living(cache)):
             return set()
         worker = self._workers[living[0]]
-        header, body = worker.ask("list", path=self._folders[cache.name])
-        self._folders[cache.name] = str(header["folder"])
-        try:
-            there = dict(json.loads(body))
-        except (ValueError, TypeError, RecursionError):
-            raise LaunchError(
-                f"{worker.name}: the list of its cache is invalid",
-                code="worker-answer-invalid",
-                host=worker.name,
-                file=self._folders[cache.name],
-            ) from None
+        self._folders[cache.name], there = worker.open_folder(self._folders[cache.name])
         for name, path in self._command.program.items():
-            self._send(worker, path.read_bytes(), self._path(cache.name, name))
+            worker.write(self._path(cache.name, name), path.read_bytes())
         return {
             (name, cache.name)
             for name, file in self._files.items()
@@ -191,12 +178,6 @@ class HostsExecutor(SweepExecutor):
 
     def _living(self, cache: SiteCache) -> Sequence[str]:
         return [h for h in cache.hosts if h not in self._lost and not self._workers[h].reason]
-
-    def _send(self, worker: WorkerConnection, data: bytes, path: str) -> None:
-        for offset in range(0, max(1, len(data)), MOST_BYTES):
-            piece = data[offset : offset + MOST_BYTES]
-            last = offset + MOST_BYTES >= len(data)
-            worker.ask("write", piece, path=path, offset=offset, last=last)
 
     def _move(self, name: str, cache: str) -> None:
         begun, file = self.now(), self._files[name]
@@ -222,21 +203,12 @@ class HostsExecutor(SweepExecutor):
         """Copy a file piece by piece: one is read while the one before is written."""
         place, size = self._command.storage[file.name], int(file.size)
         pieces = [
-            (offset, min(MOST_BYTES, size - offset)) for offset in range(0, size, MOST_BYTES)
+            (offset, min(MAX_FRAME_BYTES, size - offset))
+            for offset in range(0, size, MAX_FRAME_BYTES)
         ] or [(0, 0)]
 
         def read(piece: tuple[int, int]) -> bytes:
-            data = source.ask("read", path=place, offset=piece[0], count=piece[1])[1]
-            if len(data) < piece[1]:
-                raise LaunchError(
-                    f"{source.name}: {place} has become shorter",
-                    code="file-changed",
-                    host=source.name,
-                    file=place,
-                    value=piece[0] + len(data),
-                    bound=size,
-                )
-            return data
+            return source.read_exactly(place, *piece, size)
 
         with ThreadPoolExecutor(1) as ahead:
             coming = ahead.submit(read, pieces[0])
@@ -245,19 +217,16 @@ class HostsExecutor(SweepExecutor):
                 last = number + 1 == len(pieces)
                 if not last:
                     coming = ahead.submit(read, pieces[number + 1])
-                target.ask("write", data, path=path, offset=offset, last=last)
+                target.write_piece(path, data, offset, last=last)
 
     def _run(self, task: str, lane: int) -> None:
         host = self._costs.hosts[lane]
         worker = self._workers[host]
         folder = self._asked[task, lane]
         try:
-            header, said = worker.ask(
-                "run", within=None, argv=self._argv(task, host), path=folder,
-                timeout=self._command.timeout,
-            )  # fmt: skip
-            self._events.put(self._ended(task, lane, header, said, worker))
-            worker.ask("remove", path=folder)
+            end = worker.run(self._argv(task, host), folder, self._command.timeout)
+            self._events.put(self._ended(task, lane, end, worker))
+            worker.remove(folder)
         except LaunchError as error:
             if worker.reason and host not in self._lost:
                 self._lost.add(host)
@@ -279,21 +248,17 @@ class HostsExecutor(SweepExecutor):
         self,
         task: str,
         lane: int,
-        header: Mapping[str, Any],
-        said: bytes,
+        end: ProcessEnd,
         worker: WorkerConnection,
     ) -> TaskEnded:
         """Return how a task ended: its result, checked, and the files that it left fetched."""
-        seconds = float(header["seconds"])
-        if header["late"]:
+        seconds = end.seconds
+        if end.timed_out:
             reason = f"took more than {self._command.timeout:g} s"
             return TaskEnded(task, lane, seconds, {}, reason, "task-timeout")
-        if header["code"] != 0:
-            fault = ending(header, said)
+        result, fault = ({}, end.fault) if end.code else result_of(end.output)
+        if fault:
             return TaskEnded(task, lane, seconds, {}, fault.text, fault.code)
-        result, wrong = result_of(said)
-        if wrong:
-            return TaskEnded(task, lane, seconds, {}, wrong.text, wrong.code)
         for name in self._command.outputs:
             try:
                 with self._fetching[task]:
@@ -313,39 +278,22 @@ class HostsExecutor(SweepExecutor):
         return TaskEnded(task, lane, seconds, result)
 
     def _fetch(self, worker: WorkerConnection, there: str, here: Path) -> None:
-        size = worker.ask("stat", path=there)[0]["bytes"]
-        if not isinstance(size, int) or size < 0:
+        size = worker.stat(there).size
+        if size > MAX_OUTPUT_FILE_BYTES:
             raise LaunchError(
-                f"{worker.name}: {there}: its size is invalid ({size})",
-                code="worker-answer-invalid",
-                host=worker.name,
-                file=there,
-            )
-        if size > MOST_OUTPUT_FILE:
-            raise LaunchError(
-                f"{worker.name}: {there} has {size} bytes, more than {MOST_OUTPUT_FILE}",
+                f"{worker.name}: {there} has {size} bytes, more than {MAX_OUTPUT_FILE_BYTES}",
                 code="output-too-large",
                 host=worker.name,
                 file=there,
                 value=size,
-                bound=MOST_OUTPUT_FILE,
+                bound=MAX_OUTPUT_FILE_BYTES,
             )
         here.parent.mkdir(parents=True, exist_ok=True)
         partial = here.with_name(here.name + ".part")
         with partial.open("wb") as stream:
             while stream.tell() < size:
-                left = size - stream.tell()
-                data = worker.ask("read", path=there, offset=stream.tell(), count=left)[1]
-                if not data:
-                    raise LaunchError(
-                        f"{worker.name}: {there} has become shorter",
-                        code="file-changed",
-                        host=worker.name,
-                        file=there,
-                        value=stream.tell(),
-                        bound=size,
-                    )
-                stream.write(data)
+                offset = stream.tell()
+                stream.write(worker.read_exactly(there, offset, size - offset, size))
         documents.sync(partial)
         partial.replace(here)
 
@@ -365,6 +313,6 @@ class HostsExecutor(SweepExecutor):
         return [
             self._path(cache.name, word)
             if word in command.program
-            else HOLE.sub(lambda hole: values.get(hole[1], hole[0]), word)
+            else PLACEHOLDER.sub(lambda hole: values.get(hole[1], hole[0]), word)
             for word in command.words
         ]

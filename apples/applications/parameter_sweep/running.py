@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import socket
 from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,8 @@ from typing import Any
 
 import hat
 from apples.applications.dask_hosts import DaskHosts, dask_hosts
+from apples.applications.documents import ParameterSweepDocument
+from apples.applications.host_inputs import check_hosts, did_you_mean, recorded_weather
 from apples.applications.parameter_sweep.costs import SweepCosts, sweep_costs
 from apples.applications.parameter_sweep.document import (
     ParameterSweepFile,
@@ -52,15 +53,13 @@ from apples.launch.remote.addresses import remote_hosts
 from apples.resources import Host, HostList, read_host_list
 from apples.ui.units import counted
 from apples.weather.conditions import Conditions
-from nws import Weather
 
-SCHEMA = "apples.parameter-sweep/1"
 JOURNAL_SCHEMA = "apples.parameter-sweep-journal/1"
 CACHES = "~/.cache/apples/sweeps"
 WORK_QUEUE = "queue"
 """In place of a heuristic: no plan is made, each lane takes the next task when it is free."""
-MOST_AT_ONCE = 16
-MOST_OF_NAME = 50
+MAX_AT_ONCE = 16
+MAX_NAME_CHARS = 50
 """Characters of a file's name that its name in a cache ends with."""
 
 
@@ -103,12 +102,12 @@ class SweepResult:
     outcome: SweepOutcome | None = None
     hosts: Mapping[str, int] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ParameterSweepDocument:
         """Return the JSON document."""
         plan = self.decision.plan if self.decision else None
         outcome = self.outcome
         return {
-            "schema": SCHEMA,
+            "schema": "apples.parameter-sweep/1",
             "name": self.name,
             "tasks": len(self.settings),
             "resumed": self.resumed,
@@ -135,6 +134,7 @@ class SweepResult:
                 "replicas": outcome.replicas,
                 "moved_files": outcome.moves,
                 "lost": dict(outcome.lost),
+                "failing": dict(outcome.failing),
             },
             "results": str(self.out / "results.jsonl") if outcome else None,
         }  # fmt: skip
@@ -290,8 +290,7 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
         return None
     if name not in HEURISTICS:
         known = [*HEURISTICS, WORK_QUEUE]
-        near = hat.nearest(name, known)
-        hint = f"; did you mean '{near}'?" if near else f"; known are {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
         raise UsageError(
             f"--heuristic '{name}': unknown heuristic{hint}",
             code="heuristic-unknown",
@@ -300,28 +299,6 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
             known=known,
         )
     return {name: HEURISTICS[name]}
-
-
-def recorded_weather(name: str, hosts: HostList) -> Weather:
-    """Return the weather of that name: none where it is ``static``, else that of a file.
-
-    Raises
-    ------
-    UsageError
-        There is no such file, or it names a host that the list does not have. Permanent.
-    """
-    if name == "static":
-        return Weather()
-    if not Path(name).exists():
-        raise UsageError(
-            f"--weather '{name}': neither static nor a file of that name",
-            code="file-missing",
-            option="--weather",
-            file=name,
-        )
-    from apples.weather.source import read_weather  # noqa: PLC0415 - a static plan does without
-
-    return read_weather(name, hosts)
 
 
 def _caches(
@@ -333,10 +310,8 @@ def _caches(
     sites = {host.site for host in hosts}
     for site in entries:
         if site not in sites:
-            near = hat.nearest(site, sorted(sites))
-            hint = f"; did you mean '{near}'?" if near else ""
             raise UsageError(
-                f"cache: '{site}' is no site of {hosts.source}{hint}",
+                f"cache: '{site}' is no site of {hosts.source}{did_you_mean(site, sorted(sites))}",
                 code="site-unknown",
                 field="cache",
                 site=site,
@@ -344,15 +319,11 @@ def _caches(
             )
     found, folders = [], {}
     known = [host.name for host in hosts if host.name in able]
+    check_hosts(hosts, document.hosts, "hosts")
     for name in document.hosts:
         if name not in known:
-            near = hat.nearest(name, known)
-            hint = f"; did you mean '{near}'?" if near else ""
-            what = (
-                "no worker of the Dask cluster" if name in hosts else f"no host of {hosts.source}"
-            )
             raise UsageError(
-                f"hosts: '{name}' is {what}{hint}",
+                f"hosts: '{name}' is no worker of the Dask cluster{did_you_mean(name, known)}",
                 code="host-unknown",
                 field="hosts",
                 host=name,
@@ -385,16 +356,7 @@ def _files(
     """
     wanted: dict[str, tuple[str, str, TaskSetting]] = {}
     for key, entry in document.input.items():
-        if entry.storage not in hosts:
-            near = hat.nearest(entry.storage, [host.name for host in hosts])
-            hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(
-                f"input {key}: '{entry.storage}' is no host of {hosts.source}{hint}",
-                code="host-unknown",
-                field=f"input.{key}",
-                host=entry.storage,
-                host_list=hosts.source,
-            )
+        check_hosts(hosts, [entry.storage], f"input.{key}")
         for setting in settings:
             name = setting.inputs[key]
             known = wanted.setdefault(name, (entry.storage, key, setting))
@@ -416,7 +378,7 @@ def _files(
         place = _place(name, hosts[storage], folder, storage in far)
         worker = workers.by_name[storage]
         try:
-            found, whole = worker.ask("stat", path=place)
+            found = worker.stat(place)
         except LaunchError as error:
             if worker.reason:
                 raise
@@ -431,20 +393,12 @@ def _files(
                 file=place,
                 reason=str(error),
             ) from None
-        size, written = found.get("bytes"), found.get("written")
-        if not isinstance(size, int) or not isinstance(written, int) or size < 0:
-            raise LaunchError(
-                f"{storage}: {place}: its size is missing in the answer",
-                code="worker-answer-invalid",
-                host=storage,
-                file=place,
-            )
         # A digest, since `x/y_z` and `x_y/z` with "_" for "/" would be one file of the cache.
         mark = hashlib.sha256(name.encode()).hexdigest()[:12]
-        cached = f"{written:x}-{mark}-{Path(name).name[-MOST_OF_NAME:]}"
-        return InputFile(name, size, storage), os.fsdecode(whole), cached
+        cached = f"{found.written:x}-{mark}-{Path(name).name[-MAX_NAME_CHARS:]}"
+        return InputFile(name, found.size, storage), found.path, cached
 
-    with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+    with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
         looked = list(pool.map(look, wanted))
     return (
         tuple(file for file, _, _ in looked),
@@ -482,10 +436,10 @@ def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]
             if other and any(r.get("do") == "done" for r in records):
                 raise UsageError(
                     f"{out}: has results of another sweep, or the command, a parameter, an input or a program of "
-                    "this one has changed; --out names another folder",
+                    "this one has changed; --output names another folder",
                     code="sweep-changed",
                     file=out,
-                    option="--out",
+                    option="--output",
                 )
             kept = {
                 str(r["task"]): r

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import hat
+from apples.applications.host_inputs import check_hosts, did_you_mean
 from apples.errors import UsageError
 from apples.resources import HostList
 
@@ -107,10 +107,8 @@ class ParameterSweep:
             _each_once(f"input of task {task.name}", task.inputs)
             for name in task.inputs:
                 if name not in self.numbers:
-                    near = hat.nearest(name, sorted(self.numbers))
-                    hint = f"; did you mean '{near}'?" if near else ""
                     raise UsageError(
-                        f"task {task.name}: unknown file '{name}'{hint}",
+                        f"task {task.name}: unknown file '{name}'{did_you_mean(name, sorted(self.numbers))}",
                         code="file-unknown",
                         task=task.name,
                         file=name,
@@ -125,9 +123,7 @@ def one_cache_a_site(hosts: HostList) -> tuple[SiteCache, ...]:
     return tuple(SiteCache(site, tuple(names)) for site, names in sites.items())
 
 
-def check_places(
-    sweep: ParameterSweep, caches: Sequence[SiteCache], hosts: HostList, source: str = ""
-) -> None:
+def check_places(sweep: ParameterSweep, caches: Sequence[SiteCache], hosts: HostList) -> None:
     """Refuse a sweep whose files lie, or whose caches are, on hosts that the list does not have.
 
     Raises
@@ -135,32 +131,16 @@ def check_places(
     UsageError
         With the name, and the nearest that exists. Permanent.
     """
-    known = {host.name for host in hosts}
-    listed = source or hosts.source or "the host list"
     for file in sweep.files:
-        if file.storage not in known:
-            raise UsageError(
-                f"file {file.name}: its storage '{file.storage}' is no host of {listed}",
-                code="host-unknown",
-                file=file.name,
-                field="storage",
-                host=file.storage,
-            )
+        check_hosts(hosts, [file.storage], f"file.{file.name}.storage", file=file.name)
     _each_once("cache", [cache.name for cache in caches])
     _each_once("host of a cache", [name for cache in caches for name in cache.hosts])
     for cache in caches:
-        strangers = [name for name in cache.hosts if name not in known]
         if not cache.hosts:
             raise UsageError(
                 f"cache {cache.name}: has no hosts", code="cache-empty", cache=cache.name
             )
-        if strangers:
-            raise UsageError(
-                f"cache {cache.name}: '{strangers[0]}' is no host of {listed}",
-                code="host-unknown",
-                cache=cache.name,
-                host=strangers[0],
-            )
+        check_hosts(hosts, cache.hosts, f"cache.{cache.name}", cache=cache.name)
         if len({hosts[name].site for name in cache.hosts}) > 1:
             raise UsageError(
                 f"cache {cache.name}: its hosts are at several sites",

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
+from apples.applications.documents import ParameterSweepDocument, SweepExecution
 from apples.ui.units import counted, duration
 
 
-def sweep_text(document: dict[str, Any]) -> str:
+def sweep_text(document: ParameterSweepDocument) -> str:
     """Return ``apples.parameter-sweep/1`` as lines."""
-    lines = _done(document) if document["execution"] else _planned(document)
+    done = document["execution"]
+    lines = _done(document, done) if done else _planned(document)
     return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
 
 
-def _planned(document: dict[str, Any]) -> list[str]:
+def _planned(document: ParameterSweepDocument) -> list[str]:
     others = ", ".join(
         f"{name} {duration(seconds)}"
         for name, seconds in document["makespans"].items()
@@ -34,8 +35,7 @@ def _planned(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _done(document: dict[str, Any]) -> list[str]:
-    done = document["execution"]
+def _done(document: ParameterSweepDocument, done: SweepExecution) -> list[str]:
     before = f" ({document['resumed']} had their result before)" if document["resumed"] else ""
     lines = [
         f"{document['name']}: {done['done']} of {document['tasks']} tasks have a result{before}"
@@ -52,6 +52,9 @@ def _done(document: dict[str, Any]) -> list[str]:
         )
     lines += [f"  {host}: {counted(count, 'task')}" for host, count in done["hosts"].items()]
     lines += [f"lost: {host}: {why}" for host, why in done["lost"].items()]
+    lines += [
+        f"every task failed on {host}: {why}" for host, why in done.get("failing", {}).items()
+    ]
     for each in done["failed"]:
         lines.append(f"  task {each['task']} has failed on {each['reason']}")
     return [*lines, f"results: {document['results']}"]

@@ -21,72 +21,103 @@ Number = (
     | Annotated[float, Strict(), Field(allow_inf_nan=False)]
 )
 Word = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
-MOST_ITEMS = 10_000_000
-MOST_ROWS = 1_000_000_000
+MAX_ITEMS = 10_000_000
+MAX_ROWS = 1_000_000_000
 
 
 class PipelineTask(hat.StrictTable):
-    """One task.
+    """One task."""
 
-    Attributes
-    ----------
-    work
-        What it computes for one item, in units of the hosts' `seconds_per_point`.
-    rows
-        In how many parts an item can be split among its hosts.
-    exchange
-        Bytes that two of its hosts exchange for an item; 0: none.
-    overhead
-        Seconds that it takes for each unit, whatever its size.
-    """
-
-    name: TaskName
-    work: hat.Expression
-    rows: hat.Expression
-    exchange: hat.Expression | None = None
-    overhead: hat.Expression | None = None
+    name: TaskName = Field(description="Name of the task.", examples=["make"])
+    work: hat.Expression = Field(
+        description="Work for one item, as an expression of parameters.",
+        examples=["size*size"],
+        json_schema_extra={"unit": "seconds_per_point"},
+    )
+    rows: hat.Expression = Field(
+        description="Number of parts into which hosts can split an item.", examples=["size"]
+    )
+    exchange: hat.Expression | None = Field(
+        None,
+        description="Bytes that two hosts of the task exchange for an item; 0 if not given.",
+        examples=["8*size"],
+        json_schema_extra={"unit": "bytes"},
+    )
+    overhead: hat.Expression | None = Field(
+        None,
+        description="Time for each unit, whatever its size; 0 if not given.",
+        examples=["1/1000"],
+        json_schema_extra={"unit": "s"},
+    )
 
 
 class PipelineImplementation(hat.StrictTable):
     """A way to run a task on some platforms: `factor` times its work."""
 
-    task: TaskName
-    name: TaskName
-    platforms: Annotated[list[Word], Field(min_length=1)] = Field(["*"])
-    factor: PositiveNumber = 1.0
+    task: TaskName = Field(description="Task that it implements.", examples=["make"])
+    name: TaskName = Field(description="Name of the implementation.", examples=["gpu"])
+    platforms: list[Word] = Field(
+        ["*"],
+        min_length=1,
+        description="Platforms that it runs on, as patterns.",
+        examples=[["x86_64*"]],
+    )
+    factor: PositiveNumber = Field(1.0, description="Factor on the work of the task.")
 
 
 class PipelineInterface(hat.StrictTable):
     """What one task hands another for an item: `bytes`, and the work of the second to `convert` it."""
 
-    sender: TaskName = Field(alias="from")
-    receiver: TaskName = Field(alias="to")
-    bytes: hat.Expression
-    convert: hat.Expression | None = None
+    sender: TaskName = Field(alias="from", description="Task that sends.", examples=["make"])
+    receiver: TaskName = Field(alias="to", description="Task that receives.", examples=["use"])
+    bytes: hat.Expression = Field(
+        description="Size of an item between the two tasks.",
+        examples=["8*size*size"],
+        json_schema_extra={"unit": "bytes"},
+    )
+    convert: hat.Expression | None = Field(
+        None,
+        description="Work of the receiver to convert an item; 0 if not given.",
+        examples=["size"],
+        json_schema_extra={"unit": "seconds_per_point"},
+    )
 
 
 class PipelineFile(hat.StrictTable):
-    """An application of several tasks as written.
+    """An application of several tasks as written."""
 
-    Attributes
-    ----------
-    program
-        The command that runs it, an MPI program, as a list; needed for a run alone.
-    items
-        How many there are: each task does each of them, in their order.
-    unit
-        How many pass between two tasks at a time; not given: the best.
-    """
-
-    name: TaskName
-    program: list[Word] = Field([])
-    items: hat.Expression
-    unit: Annotated[int, Strict(), Field(ge=1, le=MOST_ITEMS)] | None = None
-    hosts: list[Name] = Field([])
-    parameters: dict[ParameterName, Number] = Field({})
-    task: Annotated[list[PipelineTask], Field(min_length=2, max_length=16)]
-    implementation: list[PipelineImplementation] = Field([])
-    interface: Annotated[list[PipelineInterface], Field(min_length=1)]
+    name: TaskName = Field(description="Name of the application.", examples=["heat"])
+    program: list[Word] = Field(
+        [],
+        description="Command that runs it, an MPI program; a plan alone needs none.",
+        examples=[["{python}", "program.py"]],
+    )
+    items: hat.Expression = Field(
+        description="Number of items; each task processes each item, in order.", examples=["steps"]
+    )
+    unit: Annotated[int, Strict()] | None = Field(
+        None,
+        ge=1,
+        le=MAX_ITEMS,
+        description="Items that pass between two tasks at a time; the best number if not given.",
+        examples=[4],
+        json_schema_extra={"unit": "items"},
+    )
+    hosts: list[Name] = Field(
+        [], description="Hosts that it may use; empty: all of the list.", examples=[["ada", "bob"]]
+    )
+    parameters: dict[ParameterName, Number] = Field(
+        {},
+        description="Numbers that the expressions use; a run can set others.",
+        json_schema_extra={"entry": "parameter"},
+    )
+    task: list[PipelineTask] = Field(min_length=2, max_length=16, description="Tasks, 2 to 16.")
+    implementation: list[PipelineImplementation] = Field(
+        [], description="Ways to run a task on some platforms."
+    )
+    interface: list[PipelineInterface] = Field(
+        min_length=1, description="Items that one task passes to another."
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> PipelineFile:

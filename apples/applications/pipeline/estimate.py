@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from itertools import pairwise
 from math import ceil, floor, inf, isqrt
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from apples.applications.pipeline.document import MOST_ITEMS, MOST_ROWS, PipelineFile, evaluated
+from apples.applications.documents import Mode
+from apples.applications.host_inputs import speeds_of
+from apples.applications.pipeline.document import MAX_ITEMS, MAX_ROWS, PipelineFile, evaluated
 from apples.errors import UsageError
 from apples.resources import Host
 from apples.resources.apportionment import apportion
 from apples.weather.conditions import Conditions
 
 Numbers = npt.NDArray[Any]
-Mode = Literal["pipelined", "alternating"]
 Sets = tuple[tuple[int, ...], ...]
 """By task: the numbers of its hosts."""
 BUFFERS = 2
@@ -91,6 +92,8 @@ class PipelineCosts:
         In an order in which each comes after those that hand it something.
     items
         How many there are.
+    assumed
+        The values that were neither given nor measured, one line each.
 
     Raises
     ------
@@ -104,13 +107,13 @@ class PipelineCosts:
         self.hosts, self.document, self.conditions = tuple(hosts), document, conditions
         self.unit = document.unit
         items = evaluated("items", document.items, values)
-        if items != int(items) or not 1 <= items <= MOST_ITEMS:
+        if items != int(items) or not 1 <= items <= MAX_ITEMS:
             raise UsageError(
-                f"items: must be a whole number from 1 to {MOST_ITEMS} (is {items:g})",
+                f"items: must be a whole number from 1 to {MAX_ITEMS} (is {items:g})",
                 code="value-range",
                 field="items",
                 value=items,
-                bound=MOST_ITEMS,
+                bound=MAX_ITEMS,
             )
         self.items = int(items)
         if self.unit is not None and self.unit > self.items:
@@ -127,9 +130,14 @@ class PipelineCosts:
         self.tasks = tuple(TopologicalSorter(before).static_order())
         by_name = {task.name: task for task in document.task}
         tasks = [by_name[name] for name in self.tasks]
-        point = _seconds_per_point(self.hosts)
+        speeds = speeds_of(self.hosts)
+        self.assumed = (*speeds.assumed, *conditions.unknown_links(self.hosts))
         share = [conditions.share(host, host.slots) for host in self.hosts]
-        self.point = np.array(point) / np.array(share) / [host.slots for host in self.hosts]
+        self.point = (
+            np.array(list(speeds.seconds.values()))
+            / np.array(share)
+            / [host.slots for host in self.hosts]
+        )
         """By host: seconds of one unit of work, on all its slots together."""
         found = [[document.implementation_on(t.name, host) for host in self.hosts] for t in tasks]
         self.implementations = [[one[0] if one else "" for one in row] for row in found]
@@ -147,14 +155,14 @@ class PipelineCosts:
                 )
         rows = [evaluated(f"rows of task {t.name}", t.rows, values) for t in tasks]
         for task, many in zip(tasks, rows, strict=True):
-            if many != int(many) or not 1 <= many <= MOST_ROWS:
+            if many != int(many) or not 1 <= many <= MAX_ROWS:
                 raise UsageError(
-                    f"rows of task {task.name}: must be a whole number from 1 to {MOST_ROWS} (is {many:g})",
+                    f"rows of task {task.name}: must be a whole number from 1 to {MAX_ROWS} (is {many:g})",
                     code="value-range",
                     task=task.name,
                     field="rows",
                     value=many,
-                    bound=MOST_ROWS,
+                    bound=MAX_ROWS,
                 )
         self.rows = [int(each) for each in rows]
         self.exchange = [
@@ -209,15 +217,6 @@ class PipelineCosts:
              for t, name in enumerate(self.tasks) for h in sets[t]},
             int(units[best]), float(seconds[best]), tuple(stages),
         )  # fmt: skip
-
-    def seconds_at(self, mode: Mode, sets: Sets, unit: int) -> float:
-        """Return how long a mapping takes with a unit; infinite where it cannot be."""
-        splits = [self.split(task, hosts) for task, hosts in enumerate(sets)]
-        if any(split is None for split in splits):
-            return inf
-        parts = [np.array(split) / self.rows[task] for task, split in enumerate(splits)]
-        stages, through, busy = self._stages(sets, parts)
-        return float(self._seconds(mode, stages, through, busy, np.array([unit]))[0])
 
     def _stages(
         self, sets: Sets, parts: Sequence[Numbers]
@@ -315,9 +314,3 @@ class PipelineCosts:
             done[stage] = arrived + turn[stage]
         slowest = np.max([turn[mine].sum(axis=0) for mine in busy], axis=0)
         return np.asarray(done.max(axis=0) + (count - 1) * slowest)
-
-
-def _seconds_per_point(hosts: Sequence[Host]) -> list[float]:
-    given = [host.seconds_per_point for host in hosts if host.seconds_per_point is not None]
-    usual = float(np.median(given)) if given else 1.0
-    return [usual if host.seconds_per_point is None else host.seconds_per_point for host in hosts]

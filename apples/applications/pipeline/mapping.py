@@ -21,9 +21,9 @@ ALL_SUBSETS = 10
 """Of up to so many hosts every set is tried for alternating; of more, the quickest one, two, .. of them."""
 NONE_FITS = "no mapping has an implementation, a row and memory for each task on each of its hosts"
 NOBODY = -1
-MOST_TRIED = 5_000
+MAX_CANDIDATES = 5_000
 """Changes of each beginning, which is improved as far as they go."""
-LEAST_GAIN = 1e-12
+MIN_GAIN = 1e-12
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def best_alternating(costs: PipelineCosts) -> PipelinePlan | None:
 
 
 def climb(
-    costs: PipelineCosts, tasks_of: list[int], most_tried: int = MOST_TRIED
+    costs: PipelineCosts, tasks_of: list[int], most_tried: int = MAX_CANDIDATES
 ) -> PipelinePlan | None:
     """Return the plan that an assignment comes to when hosts change their tasks as long as it is quicker.
 
@@ -94,7 +94,7 @@ def climb(
                 return best
             tried += 1
             found = _plan(costs, other)
-            if found and (best is None or found.seconds < best.seconds * (1 - LEAST_GAIN)):
+            if found and (best is None or found.seconds < best.seconds * (1 - MIN_GAIN)):
                 tasks_of, best, better = other, found, True
     return best
 

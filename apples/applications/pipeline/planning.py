@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import hat
+from apples.applications.documents import PipelineDocument, PipelineTaskInfo, TaskHost
+from apples.applications.host_inputs import check_hosts, recorded_weather
 from apples.applications.pipeline.document import PipelineFile
 from apples.applications.pipeline.estimate import PipelineCosts, PipelinePlan
 from apples.applications.pipeline.mapping import PipelineDecision, plan_pipeline
-from apples.errors import UsageError, within
+from apples.errors import within
 from apples.launch.actuators import actuator_class
-from apples.resources import Host, read_host_list
-from apples.ui.units import listed
+from apples.resources import read_host_list
 from apples.weather.conditions import Conditions
-from apples.weather.source import read_weather
-from nws import Weather
-
-SCHEMA = "apples.pipeline/1"
 
 
 @dataclass(frozen=True)
@@ -67,12 +63,12 @@ class PipelineResult:
     parameters: Mapping[str, float]
     execution: PipelineExecution | None = None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> PipelineDocument:
         """Return the JSON document."""
         plan, done = self.decision.plan, self.execution
         used = {host for rows in plan.rows.values() for host in rows}
         return {
-            "schema": SCHEMA,
+            "schema": "apples.pipeline/1",
             "name": self.name,
             "items": self.costs.items,
             "mode": plan.mode,
@@ -89,8 +85,8 @@ class PipelineResult:
                 for other in self.decision.plans[1:]
             ],
             "unused": [host.name for host in self.costs.hosts if host.name not in used],
-            "assumed": [*_assumed(self.costs.hosts), *self.costs.conditions.unknown_links(self.costs.hosts)],
-            "execution": done and {
+            "assumed": list(self.costs.assumed),
+            "execution": None if done is None else {
                 "mode": done.plan.mode,
                 "predicted_seconds": done.plan.seconds,
                 "measured_seconds": done.seconds,
@@ -113,32 +109,12 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
     if spec.unit:
         document = document.model_copy(update={"unit": spec.unit})
     hosts = read_host_list(spec.hosts)
-    known = [host.name for host in hosts]
-    for name in document.hosts:
-        if name not in known:
-            near = hat.nearest(name, known)
-            hint = f"; did you mean '{near}'?" if near else ""
-            raise UsageError(
-                f"{spec.file}: hosts: '{name}' is no host of {hosts.source}{hint}",
-                code="host-unknown",
-                file=spec.file,
-                field="hosts",
-                host=name,
-                host_list=hosts.source,
-            )
+    with within(spec.file):
+        check_hosts(hosts, document.hosts, "hosts")
     if spec.actuator:
         actuator_class(spec.actuator)
     usable = tuple(h for h in hosts if not document.hosts or h.name in document.hosts)
-    weather = Weather()
-    if spec.weather != "static":
-        if not Path(spec.weather).exists():
-            raise UsageError(
-                f"--weather '{spec.weather}': neither static nor a file of that name",
-                code="file-missing",
-                option="--weather",
-                file=spec.weather,
-            )
-        weather = read_weather(spec.weather, hosts)
+    weather = recorded_weather(spec.weather, hosts)
     conditions = Conditions(replace(hosts, hosts=usable), weather)
     parameters = document.settings(spec.settings)
     with within(spec.file):
@@ -146,16 +122,9 @@ def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
     return PipelineResult(document.name, costs, plan_pipeline(costs), parameters)
 
 
-def _task(plan: PipelinePlan, task: str) -> dict[str, Any]:
-    hosts = [
+def _task(plan: PipelinePlan, task: str) -> PipelineTaskInfo:
+    hosts: list[TaskHost] = [
         {"host": host, "rows": rows, "implementation": plan.implementations[task, host]}
         for host, rows in plan.rows[task].items()
     ]
     return {"task": task, "hosts": hosts}
-
-
-def _assumed(hosts: tuple[Host, ...]) -> tuple[str, ...]:
-    unknown = [host.name for host in hosts if host.seconds_per_point is None]
-    why = "1 second" if len(unknown) == len(hosts) else "like the median of the others"
-    said = f"seconds_per_point of {listed(unknown)}: not given, taken as {why}"
-    return (said,) if unknown else ()

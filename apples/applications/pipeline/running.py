@@ -22,13 +22,14 @@ from apples.applications.pipeline.planning import (
 from apples.errors import UsageError, VerificationError
 from apples.launch.actuators.choice import actuator_name, actuator_of
 from apples.launch.actuators.local import LocalActuator
-from apples.launch.plan import HostProgram, LaunchPlan, strips_of
+from apples.launch.plan import HostProgram, LaunchPlan, refuse_assumed_weeks, strips_of
+from apples.launch.this_host import PYTHON
 from apples.resources import Host, HostList, Network, read_host_list
 from apples.resources.schedule import Allocation
 
-GIVEN = ("rows", "unit", "iterations")
+RESERVED_PARAMETERS = ("rows", "unit", "iterations")
 """Parameters that the program is told besides its own."""
-SILENT_SHARE = 5.0
+MAX_SILENCE_FACTOR = 5.0
 """A program may say nothing for so many times its predicted time."""
 
 
@@ -66,7 +67,7 @@ def run_pipeline(
             file=spec.file,
             field="program",
         )
-    for name in GIVEN:
+    for name in RESERVED_PARAMETERS:
         if name in document.parameters:
             raise UsageError(
                 f"{spec.file}: parameters.{name}: must be another name: the plan gives it",
@@ -76,6 +77,11 @@ def run_pipeline(
             )
     plan = result.decision.plan
     actuator = actuator_of(actuator_name(spec.actuator or None, spec.hosts), None)
+    used = {host for rows in plan.rows.values() for host in rows}
+    unmeasured = [
+        host.name for host in hosts if host.seconds_per_point is None and host.name in used
+    ]
+    refuse_assumed_weeks(unmeasured, plan.seconds)
     if began:
         began(result)
     outcome = actuator.actuate(_launch(result, plan, hosts, spec)).outcome()
@@ -128,12 +134,12 @@ def _launch_of(
     def program(share: Allocation) -> HostProgram:
         words, remote = (
             _command(result.costs.document.program, folder, python)
-            for python in (sys.executable, share.host.python or sys.executable)
+            for python in (sys.executable, PYTHON)
         )
         files = tuple(word for word in remote if word.startswith(str(folder)))
         return HostProgram(share.host, "", words, remote, files)
 
-    silence = max(60.0, SILENT_SHARE * plan.seconds)
+    silence = max(60.0, MAX_SILENCE_FACTOR * plan.seconds)
     order = {
         name: number for number, name in enumerate(dict.fromkeys(s.host.name for s in shares))
     }
@@ -145,5 +151,5 @@ def _launch_of(
 
 
 def _command(words: Sequence[str], folder: Path, python: str) -> tuple[str, ...]:
-    filled = [word.replace("{python}", python) for word in words]
+    filled = [word.replace(PYTHON, python) for word in words]
     return tuple(str(folder / word) if (folder / word).is_file() else word for word in filled)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from apples.applications.documents import PipelineDocument, TaskHost
 from apples.ui.units import counted, duration
 
 
-def pipeline_text(document: dict[str, Any]) -> str:
+def pipeline_text(document: PipelineDocument) -> str:
     """Return ``apples.pipeline/1`` as lines."""
     seconds = duration(document["predicted_seconds"])
     how = f"{document['mode']}, {document['unit']} at a time"
@@ -31,7 +30,7 @@ def pipeline_text(document: dict[str, Any]) -> str:
     return "\n".join([*lines, *(f"assumed: {line}" for line in document["assumed"])])
 
 
-def _why(document: dict[str, Any]) -> str:
+def _why(document: PipelineDocument) -> str:
     """Return why it is pipelined, or why the tasks alternate: both times, and the stage that binds each."""
     mode = document["mode"]
     if not document["others"]:
@@ -47,6 +46,6 @@ def _why(document: dict[str, Any]) -> str:
     )
 
 
-def _host(each: dict[str, Any]) -> str:
+def _host(each: TaskHost) -> str:
     how = f" by {each['implementation']}" if each["implementation"] else ""
     return f"{each['host']}: {counted(each['rows'], 'row')}{how}"

@@ -2,43 +2,52 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 import nws
 from apples.cluster.access import GIVEN, Scope
-from apples.cluster.allocations import MOST_HOSTS, AllocationFollower, AllocationWatch
-from apples.cluster.executor import JobServiceExecutor
+from apples.cluster.allocations import MAX_HOSTS, AllocationFollower, AllocationWatch
+from apples.cluster.commands import user_runner
+from apples.cluster.executor import JobServiceExecutor, has_shared
 from apples.cluster.host_checks import HostLooks
 from apples.cluster.host_claims import HostClaims
 from apples.cluster.host_preference import HostPreference
 from apples.cluster.listener import SOCKET, serve
 from apples.cluster.log import SchedulerLog
-from apples.cluster.orders import HostLoad, HostTerm, Report
+from apples.cluster.orders import HostLease, HostLoad, Report
 from apples.cluster.planner import PlannerClient, planner_command
+from apples.cluster.replay_verb import replay_settings
 from apples.cluster.scheduler import LiveScheduler
 from apples.cluster.service import NAME, SchedulerService
-from apples.cluster.topology_daemons import TopologyDaemons
-from apples.cluster.user_runners import ShepherdExecutor
-from apples.errors import UsageError
+from apples.cluster.topology_daemons import NOBODY, TopologyDaemons
+from apples.cluster.user_runners import JobRunnerExecutor
+from apples.errors import ApplesError, LaunchError, UsageError
 from apples.io.tls import tls_of
+from apples.jobs import children
 from apples.jobs.scheduler_client import home
+from apples.jobs.store import StoredJob, folder
 from apples.launch.remote import ssh
 from apples.launch.remote.addresses import is_here, remote_hosts
 from apples.resources import Host, HostList, read_host_list
-from apples.scheduling.loading import load_policy
+from apples.scheduling.guard import GuardedPolicy
+from apples.scheduling.loading import is_of_user, load_policy
+from apples.scheduling.loops import can_compile
 from apples.scheduling.policies import POLICIES, SlowdownDriven
+from apples.scheduling.policies.conservative import Conservative
 from apples.scheduling.policy import SchedulingPolicy
+from apples.scheduling.profile import compile_plan
 from apples.ui import options
-from apples.ui.command_line import say
+from apples.ui.command_line import command, say
+from apples.ui.parameters import FILE, Excludes, Only, Requires, number, option
 from apples.ui.tokens import issue
 from apples.ui.tokens import revoke as revoke_tokens
 from apples.ui.units import listed
@@ -52,59 +61,104 @@ ACTUATORS = ("local", "ssh")
 REACHES = ("ssh", "srun")
 
 
+ISSUING = ("--name", "--directory", "--tokens")
+RULES = (
+    Excludes("--run-my-jobs", "--new-token", "--revoke"),
+    Only("--run-my-jobs", "--hosts", "--scheduler"),
+    Only("--new-token", *ISSUING, "--scope", "--expires"),
+    Only("--revoke", *ISSUING),
+    Requires("--scheduler", "--run-my-jobs"),
+    Requires("--scope", "--new-token"),
+    Requires("--expires", "--new-token"),
+    Requires("--tokens", "--listen", "--new-token", "--revoke"),
+    Requires("--certificate", "--listen"),
+    Requires("--key", "--listen"),
+    Requires("--reach", "--slurm"),
+    Excludes("--slurm", "--shared"),  # an allocation belongs to one user
+)
+"""A start serves, runs this user's jobs, or changes tokens."""
+
+
+@command(rules=RULES)
+@options.hosts_option
+@option(
+    "--name",
+    metavar="NAME",
+    default="local",
+    help="Name of the scheduler: the first part of its jobs' ids.",
+)
+@option(
+    "--policy", metavar="NAME", default="easy", help=f"{', '.join(POLICIES)}, or FILE.py:NAME."
+)
+@option("--option", metavar="NAME=VALUE", multiple=True, help="Of the policy: NAME=VALUE.")
+@option("--actuator", metavar="NAME", help="local, or ssh for hosts that are other machines.")
+@option(
+    "--slurm",
+    multiple=True,
+    metavar="JOB",
+    help="The nodes of a Slurm allocation: its number or name, or own; may be repeated.",
+)
+@option(
+    "--reach",
+    metavar="NAME",
+    default=REACHES[0],
+    help="How nodes of --slurm are reached: ssh or srun.",
+)
+@option("--directory", metavar="FOLDER", type=FILE, help="Directory of its log and its socket.")
+@option(
+    "--shared",
+    is_flag=True,
+    help="For all users of this machine; each starts a per-user job runner.",
+)
+@option("--listen", metavar="HOST:PORT", default="", help="HOST:PORT for TLS as well.")
+@option("--certificate", type=FILE, help="File of the TLS certificate.")
+@option("--key", type=FILE, help="File of the certificate's private key.")
+@option("--tokens", type=FILE, help="File of the tokens; default: tokens.json in the directory.")
+@option(
+    "--new-token", metavar="NAME", default="", help="Make a token of this name, print it, end."
+)
+@option("--scope", metavar="SCOPE", multiple=True, help=f"{', '.join(GIVEN)}; default read.")
+@option("--expires", metavar="SECONDS", type=number(1), help="Seconds the new token is good for.")
+@option("--revoke", metavar="NAME", default="", help="Revoke all tokens of this name, end.")
+@option(
+    "--run-my-jobs",
+    is_flag=True,
+    help="Run this user's jobs for a scheduler with --shared: the per-user job runner.",
+)
+@option(
+    "--scheduler",
+    "runs_for",
+    metavar="FOLDER",
+    help="With --run-my-jobs: the scheduler's directory; $APPLES_SCHEDULER, or the only one.",
+)
 def scheduler(
-    hosts: options.Hosts = None,
-    name: Annotated[str, typer.Option("--name", help="First part of its jobs' ids.")] = "local",
-    policy: Annotated[
-        str, typer.Option("--policy", help=f"{', '.join(POLICIES)}, or FILE.py:NAME.")
-    ] = "easy",
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="Of the policy: NAME=VALUE.")
-    ] = None,
-    actuator: Annotated[
-        str | None,
-        typer.Option("--actuator", help="local, or ssh for hosts that are other machines."),
-    ] = None,
-    slurm: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--slurm",
-            metavar="JOB",
-            help="The nodes of a Slurm allocation: its number or name, or own; may be repeated.",
-        ),
-    ] = None,
-    reach: Annotated[
-        str, typer.Option("--reach", help="How nodes of --slurm are reached: ssh or srun.")
-    ] = REACHES[0],
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="Where its log and its socket are.")
-    ] = None,
-    shared: Annotated[
-        bool, typer.Option("--shared", help="For all users of this machine, by their shepherds.")
-    ] = False,
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for TLS as well.")] = "",
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
-    tokens: Annotated[
-        Path | None, typer.Option("--tokens", help="Their file; tokens.json of its directory.")
-    ] = None,
-    new_token: Annotated[
-        str, typer.Option("--new-token", help="Make a token of this name, print it, end.")
-    ] = "",
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", help=f"{', '.join(GIVEN)}; default read.")
-    ] = None,
-    expires: Annotated[
-        float | None, typer.Option("--expires", min=1, help="Seconds the new token is good for.")
-    ] = None,
-    revoke: Annotated[
-        str, typer.Option("--revoke", help="Make all tokens of this name worthless, end.")
-    ] = "",
+    hosts: Path | None,
+    name: str,
+    policy: str,
+    option: tuple[str, ...],
+    actuator: str | None,
+    slurm: tuple[str, ...],
+    reach: str,
+    directory: Path | None,
+    shared: bool,
+    listen: str,
+    certificate: Path | None,
+    key: Path | None,
+    tokens: Path | None,
+    new_token: str,
+    scope: tuple[str, ...],
+    expires: float | None,
+    revoke: str,
+    run_my_jobs: bool,
+    runs_for: str | None,
 ) -> int:
     """Schedule this user's jobs on hosts until stopped; a new start takes up what runs.
 
-    Example: apples scheduler --hosts hosts.toml --policy equipartition
+    Example: apples scheduler --hosts hosts.toml --policy equipartition;
+    apples scheduler --run-my-jobs --scheduler /var/lib/apples/lab
     """
+    if run_my_jobs:
+        return user_runner.run_my_jobs(hosts, runs_for)
     if not NAME.fullmatch(name):
         raise UsageError(
             f"--name {name}: must be letters, digits, dots, - and _",
@@ -114,16 +168,18 @@ def scheduler(
         )
     where = (directory or home() / name).absolute()
     known = nws.TokenFile(tokens or where / "tokens.json", scopes=GIVEN)
-    if new_token:
-        return issue(known, new_token, scope or [Scope.READ], expires)
-    if revoke:
+    if new_token or revoke:
+        context = click.get_current_context()
+        Excludes("--tokens", "--directory", "--name").check(context.command, context)
+        if new_token:
+            return issue(known, new_token, scope or [Scope.READ], expires)
         return revoke_tokens(known, revoke)
     tls = tls_of(listen, certificate, key, known.path)
     place = (hosts or Path("hosts.toml")).absolute()
     words = options.settings_of(option, "--option")
-    decides = load_policy(policy, words)
-    log, watch, terms = None, None, list[HostTerm]()
-    _check_slurm(slurm, reach, actuator, shared)
+    decides = _policy_of(policy, words)
+    log, watch, terms = None, None, list[HostLease]()
+    _check_slurm(slurm, reach, actuator)
     if slurm:
         # Its lock comes before the host list of the nodes is written: another scheduler may run on that.
         log = SchedulerLog.open(where)
@@ -134,12 +190,14 @@ def scheduler(
     found = read_host_list(place) if watch is None else watch.hosts
     far = _far_hosts(actuator, place, found)
     names = [one.host for one in terms] if watch else [host.name for host in found]
-    daemons = _daemons(decides, found, bool(far or slurm), shared)
+    daemons = _daemons(
+        decides, names, far, shared, (lambda: found) if watch is None else lambda: watch.hosts
+    )
     if shared:
         _share(where, far, decides)
     log = log or SchedulerLog.open(where)
-    sockets = [] if daemons is None else daemons.sockets.values()
-    claims = HostClaims(home(), where, [*names, *(str(Path(one).resolve()) for one in sockets)])
+    places = [] if daemons is None else daemons.places()
+    claims = HostClaims(home(), where, [*names, *places])
     began = time.monotonic()
     machine = LiveScheduler(
         log,
@@ -153,19 +211,25 @@ def scheduler(
         nodes=known_nodes(found),
         shared=shared,
         name=name,
-        most_hosts=None if watch is None else MOST_HOSTS,
+        most_hosts=None if watch is None else MAX_HOSTS,
         cpus=0 if daemons is None else daemons.cpus,
+        started_with={} if slurm else replay_settings(policy, words, place),
     )
     for problem in machine.problems[:20]:
         say(f"apples scheduler: {problem}")
-    planner = PlannerClient(planner_command(policy, words)) if daemons is None else None
-    shepherds = ShepherdExecutor(time.monotonic) if shared else None
-    service = SchedulerService(machine, time.monotonic, planner, shepherds)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: service.stop())
+    planner = None if machine.cpus else PlannerClient(planner_command(policy, words))
+    job_runners = JobRunnerExecutor(time.monotonic) if shared else None
+    service = SchedulerService(
+        machine, time.monotonic, planner, job_runners, partial(_without_daemon, names, daemons)
+    )
+    _prepare_policy(decides, service)
+    for stop_signal in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(stop_signal, lambda *_: service.stop())
     looks = _looks(found, far, watch, daemons)
-    executor = shepherds or JobServiceExecutor(
-        name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks, daemons
+    executor = job_runners or _prepared(
+        JobServiceExecutor(
+            name, place, time.monotonic, service.wake, actuator or ACTUATORS[0], looks, daemons
+        )
     )
     monitored = "loads" in decides.looks_at
     slaves = load_slaves(found, far, EVERY_SECONDS) if monitored and watch is None else {}
@@ -177,14 +241,37 @@ def scheduler(
             _follow(follower, machine, terms, service)
         serve(service, executor, where, lambda url: _ready(where, url), tls)
     claims.close()
-    os._exit(0)  # orders that are being carried out belong to the jobs: nobody waits for them
+    return children.end_process()
+
+
+def _policy_of(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
+    """Return the policy of a name; a user's own in a child process."""
+    return GuardedPolicy(name, options) if is_of_user(name) else load_policy(name, options)
+
+
+def _prepare_policy(policy: SchedulingPolicy, service: SchedulerService) -> None:
+    """Make a policy ready for the deciding thread, which must not wait for it.
+
+    An answer of a guarded policy wakes the thread. The loops of conservative backfilling are compiled here.
+    """
+    if isinstance(policy, GuardedPolicy):
+        policy.on_answer = service.wake
+    if isinstance(policy, Conservative) and can_compile():
+        say("apples scheduler: loads compiled backfilling; the first time takes about 15 s")
+        compile_plan()
+
+
+def _prepared(executor: JobServiceExecutor) -> JobServiceExecutor:
+    """Return an executor; its fork server loads its modules from now on."""
+    children.start()
+    return executor
 
 
 def _lost(
     far: Sequence[Host], names: Sequence[str], daemons: TopologyDaemons | None
 ) -> Mapping[str, str]:
     """Return the hosts that get no job at first, and why."""
-    if daemons is not None:
+    if daemons is not None and daemons.cpus:
         return daemons.silent
     return {host.name: "it has not answered yet" for host in far if host.name in names}
 
@@ -196,7 +283,7 @@ def _looks(
     daemons: TopologyDaemons | None,
 ) -> Callable[[Callable[[Report], None]], HostLooks] | None:
     """Return what makes what looks at the hosts; None: none is looked at."""
-    if daemons is not None:  # its hosts are parts of this machine
+    if daemons is not None:
         return partial(HostLooks.by_daemons, tuple(found), daemons, time.monotonic)
     listed = (lambda: found) if watch is None else (lambda: watch.hosts)
     return partial(HostLooks.over_ssh, far, listed, time.monotonic) if far or watch else None
@@ -204,7 +291,7 @@ def _looks(
 
 def _allocations(
     asked: Sequence[str], own: Path | None, where: Path, *, steps: bool
-) -> tuple[AllocationWatch, list[HostTerm]]:
+) -> tuple[AllocationWatch, list[HostLease]]:
     """Return what follows allocations, and until when their nodes can be used."""
     watch = AllocationWatch(asked, own, where / "hosts.toml", steps=steps)
     terms = watch.look()
@@ -217,31 +304,22 @@ def _allocations(
     return watch, terms
 
 
-def _check_slurm(
-    slurm: Sequence[str] | None, reach: str, actuator: str | None, shared: bool
-) -> None:
-    """Refuse what nodes of an allocation are not used with, and what is for these alone."""
-    if reach not in REACHES or (reach != REACHES[0] and not slurm):
+def _check_slurm(slurm: Sequence[str], reach: str, actuator: str | None) -> None:
+    """Raise `UsageError` for an unknown ``--reach``, and for an actuator that cannot use an allocation."""
+    if reach not in REACHES:
         raise UsageError(
-            f"--reach {reach}: ssh, or srun for the nodes of --slurm",
-            code="option-not-applicable",
+            f"--reach {reach}: known are {' and '.join(REACHES)}",
+            code="value-unknown",
             option="--reach",
             value=reach,
+            known=list(REACHES),
         )
-    if not slurm:
-        return
-    if actuator not in {None, "ssh"}:
+    if slurm and actuator not in {None, "ssh"}:
         raise UsageError(
             f"--slurm: its nodes are reached over ssh or by --reach srun, not by --actuator {actuator}",
             code="option-conflict",
             options=["--slurm", "--actuator"],
             value=actuator,
-        )
-    if shared:
-        raise UsageError(
-            "--slurm and --shared: an allocation belongs to one user; use one of them",
-            code="option-conflict",
-            options=["--slurm", "--shared"],
         )
 
 
@@ -284,13 +362,13 @@ def _follower(
 def _follow(
     follower: AllocationFollower,
     machine: LiveScheduler,
-    terms: Sequence[HostTerm],
+    terms: Sequence[HostLease],
     service: SchedulerService,
 ) -> None:
     """Have a scheduler take in the hosts that there are, and be told of others from now on."""
     there = {one.host for one in terms}
     over = [host for host in machine.state.hosts if host not in there]
-    begun = [*terms, *(HostTerm(host, 0.0, "its allocation") for host in over)]
+    begun = [*terms, *(HostLease(host, 0.0, "its allocation") for host in over)]
     follower.take_in(begun, lambda one: machine.report(time.monotonic(), one))
     follower.start(service.hear)
 
@@ -363,23 +441,52 @@ def _ready(where: Path, url: str) -> None:
 
 
 def _daemons(
-    policy: SchedulingPolicy, hosts: HostList, elsewhere: bool, shared: bool
+    policy: SchedulingPolicy,
+    names: Sequence[str],
+    far: Sequence[Host],
+    shared: bool,
+    listed: Callable[[], HostList],
 ) -> TopologyDaemons | None:
-    """Return the topology daemons of hosts that two jobs may share under a policy; None: none may."""
+    """Return the topology daemons of the hosts; None: no host has one, and two jobs may share none."""
+    hosts = listed()
+    names_far = [host.name for host in far]
     if not isinstance(policy, SlowdownDriven):
-        return None
-    if elsewhere or shared:
-        what = "--shared" if shared else "hosts that are other machines"
+        sockets = {host.name: host.topologyd for host in hosts}
+        if shared or not any(sockets.values()):
+            return None
+        return TopologyDaemons(sockets, 0, 0.0, NOBODY, listed, names_far, _may_have_cpus)
+    if shared:
         raise UsageError(
-            f"--policy sd: {what}: its jobs share hosts that are parts of this machine, each with a topology "
-            "daemon; others are not asked for CPUs yet",
+            "--policy sd: --shared: the daemon of a host gives its CPUs to jobs of one user; start the scheduler "
+            "without --shared, or with --policy easy",
             code="option-not-applicable",
             option="--policy",
             value="sd",
         )
-    found = TopologyDaemons.of(hosts, policy.sharing_factor)
+    used = replace(hosts, hosts=tuple(host for host in hosts if host.name in names))
+    if not used.hosts:
+        raise LaunchError(
+            "--policy sd: no host has joined, so the CPUs per host are unknown; start the scheduler after the "
+            "allocation has begun",
+            code="no-hosts",
+        )
+    found = TopologyDaemons.of(used, policy.sharing_factor, names_far, listed, _may_have_cpus)
     policy.share(found.cpus)  # refuses hosts of which no guest could have a CPU
     return found
+
+
+def _without_daemon(names: Sequence[str], daemons: TopologyDaemons | None) -> Sequence[str]:
+    """Return the hosts of which a requirement cannot be met: daemons that come later are not asked."""
+    if daemons is not None:
+        return daemons.without()
+    return names or ["hosts that have not joined yet"]
+
+
+def _may_have_cpus(job: str) -> bool:
+    """Whether an attempt may have CPUs of a topology daemon."""
+    with suppress(ApplesError, OSError):  # its folder may be gone
+        return has_shared(StoredJob(folder() / job))
+    return True
 
 
 __all__: Sequence[str] = ["scheduler"]

@@ -11,13 +11,13 @@ from typing import Any
 import hat
 from apples.applications import files as user_files
 from apples.applications.folder import DocumentFolder
-from apples.cluster.pages.queue import MOST_RUNNING, ClusterQuery, cluster_parts
+from apples.cluster.pages.queue import MAX_RUNNING, ClusterQuery, cluster_parts
 from apples.errors import ApplesError, LaunchError, UsageError, failure_of
 from apples.jobs import JobStatus, store
 from apples.jobs.scheduler_client import OVER, SchedulerClient, scheduler_directories
 from apples.resources import HostList, read_host_list
 from apples.weather.pages.host_series import KnownHost, known_of
-from apples.weather.pages.hosts import AskedWeather, HostWeather, host_rows
+from apples.weather.pages.hosts import AskedWeather, HostWeather
 from apples.weather.service import service_settings
 
 Document = dict[str, Any]
@@ -26,29 +26,43 @@ Document = dict[str, Any]
 FRESH_SECONDS = 1.0
 """For how long an answer of a scheduler, and what is made of it, serves all who ask."""
 WEATHER_SECONDS = 10.0
-MOST_PAST = 40
+MAX_PAST = 40
 """Jobs that are over whose records are read, for where they were."""
-MOST_KEPT = 64
+MAX_KEPT = 64
+PAGE_SECONDS = 4.0
+"""Time limit of a question that a page asks: a stopped scheduler must not block the pages."""
+BRIEF_SECONDS = 0.1
+"""A question that fails sooner does not block a page."""
+SILENT_SECONDS = 10.0
+"""After a time-out, pages ask a scheduler no question for this time: they show its last state at once."""
 
 
 class Kept:
-    """Answers that serve all who ask within some seconds; who asks while one is made waits for it."""
+    """Cache of answers for some seconds. A thread that asks while another makes the same answer waits for it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never held while an answer is made
+        self._making: dict[object, threading.Lock] = {}
         self._answers: dict[object, tuple[float, Any]] = {}
 
     def of(self, key: object, make: Callable[[], Any]) -> Any:
         """Return what `make` returned for this key not long ago, else what it returns now."""
         with self._lock:
-            since, answer = self._answers.get(key, (-1e9, None))
-            if time.monotonic() - since > self._seconds:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                since, answer = self._answers.get(key, (-1e9, None))
+            if time.monotonic() - since <= self._seconds:
+                return answer
+            answer = make()
+            with self._lock:
                 self._answers.pop(key, None)
-                answer = make()
                 self._answers[key] = time.monotonic(), answer
-                while len(self._answers) > MOST_KEPT:
+                while len(self._answers) > MAX_KEPT:
                     del self._answers[next(iter(self._answers))]
+                for old in [each for each in self._making if each not in self._answers]:
+                    del self._making[old]
             return answer
 
 
@@ -65,21 +79,65 @@ class Cluster:
         Whose host lists may be the scheduler's.
     weather
         Knows what is remembered of hosts.
+    seconds
+        Time limit of a question.
     """
 
     def __init__(
-        self, name: str, directory: Path, folder: DocumentFolder, weather: HostWeather
+        self,
+        name: str,
+        directory: Path,
+        folder: DocumentFolder,
+        weather: HostWeather,
+        seconds: float = PAGE_SECONDS,
     ) -> None:
         self.name, self.directory = name, directory
         self._client = SchedulerClient(directory)
+        self._page_client = SchedulerClient(directory, seconds=seconds)
+        self._silent: tuple[float, LaunchError] | None = None
         self._folder, self._weather = folder, weather
         self._fresh, self._lists = Kept(FRESH_SECONDS), Kept(WEATHER_SECONDS)
         self._places: dict[str, tuple[str, ...]] = {}
         self._last: tuple[float, Document] | None = None
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Document:
-        """Return what the scheduler answers, as `SchedulerClient.ask` does."""
-        return self._client.ask(method, path, body)
+        """Return the answer of the scheduler to a verb, as `SchedulerClient.ask` does.
+
+        Raises
+        ------
+        LaunchError
+            It does not answer, or did not answer a page within the last `SILENT_SECONDS`. Transient.
+        """
+        return self._asked(self._client, method, path, body)
+
+    def read(self, path: str) -> Document:
+        """Return the answer of the scheduler to a question of a page.
+
+        Raises
+        ------
+        LaunchError
+            It does not answer in time, or did not within the last `SILENT_SECONDS`. Transient.
+        """
+        return self._asked(self._page_client, "GET", path, None)
+
+    def _asked(
+        self, client: SchedulerClient, method: str, path: str, body: Mapping[str, Any] | None
+    ) -> Document:
+        """Ask the scheduler, unless a question timed out a short time ago."""
+        if self._silent is not None and time.monotonic() < self._silent[0]:
+            raise self._silent[1]
+        began = time.monotonic()
+        try:
+            answer: Document = client.ask(method, path, body)
+        except LaunchError as error:
+            timed_out = (
+                time.monotonic() - began >= BRIEF_SECONDS
+            )  # a refused connection is instant
+            if error.code == "scheduler-unreachable" and timed_out:
+                self._silent = time.monotonic() + SILENT_SECONDS, error
+            raise
+        self._silent = None
+        return answer
 
     def queue(self) -> tuple[Document, str]:
         """Return the queue as ``apples.queue/1``, and why it is an old one: empty where it is not.
@@ -94,7 +152,7 @@ class Cluster:
 
     def _queue(self) -> tuple[Document, str]:
         try:
-            document = self.ask("GET", "/v1/queue")
+            document = self.read("/v1/queue")
         except LaunchError as error:
             if self._last is None:
                 raise
@@ -114,13 +172,12 @@ class Cluster:
         return found
 
     def _parts(self, query: ClusterQuery) -> dict[str, Any]:
-        # Not `queue`: the lock of what is kept is held here.
-        document, stale = self._queue()
+        document, stale = self.queue()
         jobs = document["jobs"]
         going = [one for one in jobs if one["record"] and one["state"] not in OVER]
-        records = {one["job"]: _record(one["record"]) for one in going[:MOST_RUNNING]}
+        records = {one["job"]: _record(one["record"]) for one in going[:MAX_RUNNING]}
         over = [one for one in jobs if one["record"] and one["ended"] and one["state"] in OVER]
-        past = {one["job"]: self._places_of(one["record"]) for one in over[-MOST_PAST:]}
+        past = {one["job"]: self._places_of(one["record"]) for one in over[-MAX_PAST:]}
         weather = self._lists.of("weather", lambda: self._host_weather(document))
         parts = cluster_parts(document, query, weather, records, past)
         return {**parts, "stale": stale, "age": time.time() - document["time"]}
@@ -150,8 +207,8 @@ class Cluster:
         if record not in self._places:
             found = _record(record)
             self._places[record] = () if found is None else tuple(found["hosts"])
-            while len(self._places) > 4 * MOST_PAST:
-                del self._places[next(iter(self._places))]
+            while len(self._places) > 4 * MAX_PAST:
+                self._places.pop(next(iter(self._places)), None)
         return self._places[record]
 
     def _host_weather(self, document: Document) -> dict[str, Document]:
@@ -163,7 +220,7 @@ class Cluster:
             asked: AskedWeather = self._weather.of(found)
         except ApplesError:  # the service refuses: the page has what the scheduler says
             return {}
-        return {row["host"]: row for row in host_rows(asked)}
+        return {row["host"]: row for row in asked.rows}
 
     def series_of(self, name: str) -> KnownHost | None:
         """Return the series that are known of a host; None where the scheduler's list is not known."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from markupsafe import Markup
 
@@ -13,13 +14,16 @@ from apples.cluster.text import asks_text, interval_text, rest_text
 from apples.jobs.scheduler_client import OVER
 from apples.jobs.text.job import iteration_text, pace_text
 from apples.ui.formats import moment
+from apples.ui.lists import matching, part_of
 
 Document = Mapping[str, Any]
 
 PER_PAGE = 100
 """Hosts, and jobs that wait, on one page."""
-MOST_RUNNING = 50
-MOST_SAID = 12
+SEARCHED = ("host", "job", "name", "state", "reason", "kind")
+"""Values that a search looks into, and the names of hosts."""
+MAX_RUNNING = 50
+MAX_SAID = 12
 MAPPED = 40
 """From this many hosts on they are drawn as a map, too."""
 
@@ -40,53 +44,20 @@ class ClusterQuery:
     waiting_page: int = 1
     hosts_page: int = 1
 
-
-@dataclass(frozen=True, slots=True)
-class ListPart:
-    """A part of a list.
-
-    Attributes
-    ----------
-    entries
-        At most `PER_PAGE`.
-    found, page, pages
-        How many the words are in, which page of them this is, of how many.
-    """
-
-    entries: Sequence[Document]
-    found: int
-    page: int
-    pages: int
+    def address(self, changes: Mapping[str, Any]) -> str:
+        """Return the address of the page, from where it is, with changes of the question."""
+        return f"?{urlencode({**asdict(self), **changes})}"
 
 
-def part_of(entries: Sequence[Document], page: int) -> ListPart:
-    """Return a page of a list; one that is not there is the nearest that is.
+def cluster_address(name: str) -> str:
+    """Return the address of a scheduler's page.
 
     Examples
     --------
-    >>> part_of([{}] * 250, 9).page, len(part_of([{}] * 250, 3).entries)
-    (3, 50)
+    >>> cluster_address("lab 2")
+    '/cluster/lab%202'
     """
-    pages = max(1, -(-len(entries) // PER_PAGE))
-    page = min(max(1, page), pages)
-    return ListPart(entries[(page - 1) * PER_PAGE : page * PER_PAGE], len(entries), page, pages)
-
-
-def matching(entries: Sequence[Document], words: str) -> list[Document]:
-    """Return the hosts or jobs that all words are in."""
-    wanted = words.casefold().split()
-    if not wanted:
-        return list(entries)
-    keys = ("host", "job", "name", "state", "reason", "kind")
-    return [
-        one
-        for one in entries
-        if all(
-            word
-            in " ".join([*(str(one.get(k) or "") for k in keys), *one.get("hosts", ())]).casefold()
-            for word in wanted
-        )
-    ]
+    return f"/cluster/{quote(name, safe='')}"
 
 
 def is_waiting(job: Document) -> bool:
@@ -100,13 +71,14 @@ def said(document: Document) -> list[tuple[float, str]]:
     for one in document["jobs"]:
         found += _happened(one)
     found.sort(key=lambda each: -each[0])
-    return found[:MOST_SAID]
+    return found[:MAX_SAID]
 
 
 def _happened(job: Document) -> Iterator[tuple[float, str]]:
     if job["started"] is not None:
-        on = f" on {', '.join(job['hosts'][:4])}" if job["hosts"] else ""
-        more = " and more" if len(job["hosts"]) > 4 else ""
+        hosts = job.get("started_on", ())  # an older scheduler does not report it
+        on = f" on {', '.join(hosts[:4])}" if hosts else ""
+        more = " and more" if len(hosts) > 4 else ""
         waited = f", after {interval_words(job['started'] - job['submitted'])}"
         yield job["started"], f"{job['job']} was started{on}{more}{waited}"
     else:
@@ -160,7 +132,7 @@ def cluster_parts(
     now, jobs, hosts = document["time"], document["jobs"], document["hosts"]
     running = [one for one in jobs if one["hosts"] and one["state"] not in OVER]
     waiting = [one for one in jobs if is_waiting(one)]
-    shown = matching(running, query.words)
+    shown = matching(running, query.words, SEARCHED)
     return {
         "document": document,
         "query": query,
@@ -170,20 +142,27 @@ def cluster_parts(
         "over_count": len(jobs) - len(running) - len(waiting),
         "chart": queue_chart(document, past) if hosts else Markup(),
         "map": host_map(hosts) if len(hosts) >= MAPPED else Markup(),
-        "running": [_running_row(one, records.get(one["job"]), now) for one in shown[:MOST_RUNNING]],
+        "running": [_running_row(one, records.get(one["job"]), now) for one in shown[:MAX_RUNNING]],
         "running_found": len(shown),
-        "waiting": part_of(matching(waiting, query.words), query.waiting_page),
-        "hosts": part_of(matching(hosts, query.words), query.hosts_page),
+        "waiting": part_of(matching(waiting, query.words, SEARCHED), query.waiting_page, PER_PAGE),
+        "hosts": part_of(matching(hosts, query.words, SEARCHED), query.hosts_page, PER_PAGE),
         "weather": weather,
         "said": said(document),
         "start_text": lambda job: start_text(job, now),
     }  # fmt: skip
 
 
+def job_parts(job: Document, now: float) -> dict[str, Any]:
+    """Return a job with its iteration, its end and the hosts that it asks for in words."""
+    return {
+        "job": job, "iteration": iteration_text(job), "rest": rest_text(job, now), "asks": asks_text(job),
+        "over": job["state"] in OVER,
+    }  # fmt: skip
+
+
 def _running_row(job: Document, record: Document | None, now: float) -> dict[str, Any]:
-    """Return a running job with what its record says of its strips, pace and last resize."""
-    row: dict[str, Any] = {"job": job, "iteration": iteration_text(job), "strips": Markup()}
-    row |= {"pace": "", "resize": None, "rest": rest_text(job, now), "asks": asks_text(job)}
+    """Return a running job with the strips, pace and last resize in its record."""
+    row = {**job_parts(job, now), "strips": Markup(), "pace": "", "resize": None}
     if record is not None:
         row["pace"] = pace_text(job, record["predicted_seconds"], now)
         row["resize"] = record["last_resize"]

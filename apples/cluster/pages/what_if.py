@@ -50,9 +50,9 @@ class Supposition:
         Examples
         --------
         >>> Supposition("fcfs", -2).command()
-        'apples what-if --policy fcfs --hosts-less 2'
+        'apples queue --what-if --policy fcfs --hosts-less 2'
         """
-        words = ["apples", "what-if"]
+        words = ["apples", "queue", "--what-if"]
         if self.policy:
             words += ["--policy", self.policy]
         if self.hosts:
@@ -61,35 +61,37 @@ class Supposition:
             words += ["--minimum", f"{self.job}={self.minimum}"]
         return shlex.join(words)
 
+    def steps(self, document: Document) -> list[tuple[str, str]]:
+        """Return in words and as commands what would make it so.
 
-def doing(asked: Supposition, document: Document) -> list[tuple[str, str]]:
-    """Return in words and as commands what would make a supposition so.
-
-    Parameters
-    ----------
-    document
-        As ``apples.queue/1``.
-    """
-    found, name = [], str(document["name"])
-    if asked.policy:
-        again = ["apples", "scheduler", "--name", name, "--policy", asked.policy]
-        found.append(
-            ("Stop the scheduler and start it with this; its jobs go on", shlex.join(again))
+        Parameters
+        ----------
+        document
+            As ``apples.queue/1``.
+        """
+        found, name = [], str(document["name"])
+        again = ["apples", "scheduler", "--name", name]
+        if self.policy:
+            words = "Stop the scheduler and start it with this; its jobs go on"
+            found.append((words, shlex.join([*again, "--policy", self.policy])))
+        if self.hosts > 0:
+            words = f"Add {self.hosts} to its host list, stop it and start it again"
+            found.append((words, shlex.join(again)))
+        free, held = (
+            [one["host"] for one in document["hosts"] if one["state"] == state]
+            for state in ("free", "held")
         )
-    if asked.hosts > 0:
-        words = f"Add {asked.hosts} to its host list, stop it and start it again"
-        found.append((words, shlex.join(["apples", "scheduler", "--name", name])))
-    free = [one["host"] for one in document["hosts"] if one["state"] == "free"]
-    others = [one["host"] for one in document["hosts"] if one["state"] == "held"]
-    for host in (free + others)[: max(0, -asked.hosts)][:SHOWN_STARTS]:
-        words = (
-            "Take a free host out" if host in free else "Take a host out when its job leaves it"
-        )
-        found.append((words, shlex.join(["apples", "drain", host])))
-    if asked.job:
-        found.append(("Cancel the job", shlex.join(["apples", "cancel", asked.job])))
-        found.append(("and submit it again, as it was but with", f"--min {asked.minimum}"))
-    return found
+        for host in (free + held)[: max(0, -self.hosts)][:SHOWN_STARTS]:
+            words = (
+                "Take a free host out"
+                if host in free
+                else "Take a host out when its job leaves it"
+            )
+            found.append((words, shlex.join(["apples", "drain", host])))
+        if self.job:
+            found.append(("Cancel the job", shlex.join(["apples", "cancel", self.job])))
+            found.append(("and submit it again, as it was but with", f"--min {self.minimum}"))
+        return found
 
 
 def starts(answer: Document, now: float) -> list[tuple[str, Sequence[str]]]:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 
-import typer
+import click
 
 from apples.ui.completion import beginning_with
 
 
-def job_ids(incomplete: str) -> list[str]:
+def job_ids(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of this user's jobs that begin so."""
     with contextlib.suppress(Exception):
         from apples.jobs import store  # noqa: PLC0415 - for this word only, as in what follows
@@ -21,7 +21,7 @@ def job_ids(incomplete: str) -> list[str]:
     return []
 
 
-def run_ids(incomplete: str) -> list[str]:
+def run_ids(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the ids of this user's recorded runs and jobs that begin so."""
     with contextlib.suppress(Exception):
         from apples.jobs import store  # noqa: PLC0415
@@ -30,7 +30,7 @@ def run_ids(incomplete: str) -> list[str]:
     return []
 
 
-def hosts_of_job(ctx: typer.Context, incomplete: str) -> list[str]:
+def hosts_of_job(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the hosts of a job's list that the last of the words ``a,b`` begins like."""
     with contextlib.suppress(Exception):
         from apples.jobs import store  # noqa: PLC0415

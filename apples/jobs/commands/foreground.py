@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from apples.agent.session.phases import of_this_process
 from apples.agent.session.results import PlanResult, VerificationInterrupt, verification_error
@@ -32,7 +33,10 @@ from apples.ui.provenance import made_by
 from apples.ui.terminal import escaped
 from apples.ui.units import duration
 
-LEAST_SHARE, MOST_SECONDS = 0.1, 60.0
+if TYPE_CHECKING:
+    from apples.jobs.documents import RunDocument
+
+MIN_SHARE, MAX_SECONDS = 0.1, 60.0
 """Of the iterations, and since the last line of progress: there is another after either."""
 
 
@@ -45,7 +49,7 @@ def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = Fa
     with recorded(JobSpec(spec).document(), say) as record:
         try:
             carry_out(
-                record, spec, talk=say, said=to_stderr, follow=progress_on_stderr, phases=phases,
+                record, spec, talk=say, program_log=to_stderr, follow=progress_on_stderr, phases=phases,
                 made_by=partial(made_by, command),
             )  # fmt: skip
         except VerificationInterrupt:
@@ -62,9 +66,9 @@ def answer(
     record: RunRecorder, command: str, report: Path | None, json: bool, timeline: bool
 ) -> None:
     """Show what a run did, and write its page, where one is asked for, after that."""
-    document, drawn = dict(record.document), ""
+    document, drawn = cast("RunDocument", dict(record.document)), ""
     if timeline:
-        document["timeline"] = timeline_document(document, record.events())
+        document["timeline"] = timeline_document(document["plan"], record.events())
         drawn = timeline_text(document["timeline"])
     try:
         show_answer(document, run_text(document, command, drawn), json)
@@ -181,7 +185,7 @@ def _progress_lines(
     def show(at: Progress) -> None:
         nonlocal shown, last
         share = at.iteration / max(1, at.iterations)
-        if share - shown < LEAST_SHARE and clock() - last < MOST_SECONDS:
+        if share - shown < MIN_SHARE and clock() - last < MAX_SECONDS:
             return
         shown, last = share, clock()
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

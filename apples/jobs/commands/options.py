@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
-
-import typer
 
 from apples.errors import UsageError
+from apples.ui.parameters import option
+from apples.ui.settings import setting
 
-ActuatorName = Annotated[
-    str | None,
-    typer.Option(
-        "--actuator",
-        help="local, ssh, slurm, or your own as module:name; default: ssh if the list has other machines.",
-    ),
-]
-SlurmSettings = Annotated[
-    list[str] | None,
-    typer.Option("--slurm", help="What the site wants to be told: partition=NAME, minutes=N, .."),
-]
-NoVerify = Annotated[bool, typer.Option("--no-verify", help="The same as --verify none.")]
+actuator_name_option = option(
+    "--actuator",
+    metavar="NAME",
+    default=lambda: setting("actuator"),
+    show_default=False,
+    help="local, ssh, slurm, or your own as module:name; default: apples.toml's, else ssh if the list has other "
+    "machines.",
+)
+slurm_settings_option = option(
+    "--slurm",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Setting of the Slurm job: partition=NAME, minutes=N, ..",
+)
+no_verify_option = option("--no-verify", is_flag=True, help="The same as --verify none.")
 
 
 def how_verified(
@@ -49,3 +51,8 @@ def how_verified(
             known=list(known),
         )
     return "none" if no_verify else "" if word in {None, "auto"} else str(word)
+
+
+def listed(names: str) -> tuple[str, ...]:
+    """Return the names of a list with commas."""
+    return tuple(name.strip() for name in names.split(",") if name.strip())

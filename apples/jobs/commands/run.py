@@ -2,140 +2,163 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from apples.agent.commands.options import (
-    BlueprintName,
-    DistanceName,
-    Fresh,
-    Learned,
-    ModelName,
-    PlannerName,
-    WeatherName,
-)
 from apples.agent.session.spec import RunSpec
+from apples.applications.files import PIPELINE
 from apples.errors import UsageError
-from apples.jobs.commands.options import ActuatorName, NoVerify, SlurmSettings, how_verified
-from apples.malleable.control.job_file import ENGINES
-from apples.topology.options import Messages
+from apples.jobs.commands.models import (
+    GRID,
+    application_of,
+    dask_option,
+    heuristic_option,
+    master_option,
+    planning_options,
+    unit_option,
+    workers_option,
+)
+from apples.jobs.commands.options import (
+    actuator_name_option,
+    how_verified,
+    listed,
+    no_verify_option,
+    slurm_settings_option,
+)
 from apples.ui import options
-from apples.ui.command_line import say, show_answer
+from apples.ui.command_line import command, say, show_answer
+from apples.ui.parameters import FILE, Excludes, number, option
 
 VERIFY_HELP = (
     "Compare with one rank (one with two): full, sample, none; full where that is short beside "
-    "the run, else sample."
+    "the run, else sample. Master/worker: units to repeat; default: sample. Pipeline: full or none."
 )
 CALIBRATE_HELP = (
     "Whether hosts never measured for this program at this size are measured first (default)."
 )
-SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it; or none."
 
 
+RUN_ONLY = ("--report", "--timeline", "--detach", "--calibrate")
+"""Options without an effect before something is started."""
+
+
+@command(
+    rules=(
+        Excludes("--report", "--detach"),
+        Excludes("--timeline", "--detach"),
+        *(Excludes("--dry-run", name) for name in RUN_ONLY),
+    )
+)
+@planning_options
+@actuator_name_option
+@slurm_settings_option
+@option(
+    "--output",
+    metavar="FOLDER",
+    type=FILE,
+    help="Folder for the result. Parameter sweep: default NAME-results; a task with a result there is not run.",
+)
+@option("--report", type=FILE, help="Page to write about the run.")
+@option("--timeline", is_flag=True, help="Show the run over time, host by host, too.")
+@option("--dry-run", is_flag=True, help="Print what would be started; start nothing.")
+@option("--verify", metavar="NAME", help=VERIFY_HELP, show_default=False)
+@no_verify_option
+@option(
+    "--detach",
+    is_flag=True,
+    help="Start it as a job that outlives this command; see apples jobs, wait, resize.",
+)
+@option(
+    "--warm",
+    metavar="HOST,..",
+    default="",
+    help="Hosts on which idle ranks stay started, so that the run grows onto them sooner.",
+)
+@option(
+    "--commit",
+    metavar="SECONDS",
+    type=number(0.0),
+    help="Seconds between committed states; 0: none. Default: in memory, now and then.",
+)
+@option(
+    "--count-messages",
+    is_flag=True,
+    help="Record the messages and bytes between each pair of hosts.",
+)
+@option("--calibrate/--no-calibrate", default=None, help=CALIBRATE_HELP, show_default=False)
+@heuristic_option
+@dask_option
+@master_option
+@workers_option
+@unit_option
+@options.json_option
 def run(
-    hosts: options.Hosts = None,
-    template: options.Template = None,
-    user: options.User = None,
-    settings: options.Settings = None,
-    blueprint: BlueprintName = None,
-    weather: WeatherName = "live",
-    planner: PlannerName = None,
-    distance: DistanceName = None,
-    model: ModelName = None,
-    learned: Learned = False,
-    fresh: Fresh = False,
-    messages: Messages = None,
-    actuator: ActuatorName = None,
-    slurm: SlurmSettings = None,
-    output: Annotated[Path | None, typer.Option(help="Folder to keep the result in.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Page to write about the run.")] = None,
-    timeline: Annotated[
-        bool, typer.Option("--timeline", help="Show the run over time, host by host, too.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be run.")] = False,
-    verify: Annotated[
-        str | None,
-        typer.Option("--verify", help=VERIFY_HELP, show_default=False),
-    ] = None,
-    no_verify: NoVerify = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Let it run on; see apples jobs, wait, resize.")
-    ] = False,
-    warm: Annotated[
-        str, typer.Option("--warm", help="Hosts a,b on which a parked group may wait to grow.")
-    ] = "",
-    commit: Annotated[
-        float | None,
-        typer.Option(
-            "--commit",
-            min=0.0,
-            help="Seconds between committed states; 0: none. Default: in memory, now and then.",
-        ),
-    ] = None,
-    engine: Annotated[
-        str, typer.Option("--engine", help="How it is resized: auto, merge or restart.")
-    ] = "auto",
-    count_messages: Annotated[
-        bool, typer.Option("--count-messages", help="Tell which host sends which how much.")
-    ] = False,
-    calibrate: Annotated[
-        bool | None,
-        typer.Option("--calibrate/--no-calibrate", help=CALIBRATE_HELP, show_default=False),
-    ] = None,
-    program: Annotated[
-        bool,
-        typer.Option("--program", help="Run CMD, which knows nothing of us; can be migrated."),
-    ] = False,
-    on: Annotated[
-        str, typer.Option("--on", help="With --program: the host to begin on; several: MPI ranks.")
-    ] = "",
-    signal: Annotated[str, typer.Option("--signal", help=SIGNAL_HELP)] = "USR1",
-    signal_seconds: Annotated[
-        float, typer.Option("--signal-seconds", min=0.0, help="How long it may take to be ready.")
-    ] = 1.0,
-    words: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- CMD..]", help="With --program: what to run.")
-    ] = None,
-    json: options.Json = False,
+    hosts: Path | None,
+    template: Path | None,
+    user: Path | None,
+    settings: tuple[str, ...],
+    blueprint: str | None,
+    weather: str | None,
+    planner: str | None,
+    distance: str | None,
+    model: str | None,
+    learned: bool,
+    fresh: bool,
+    messages: str | None,
+    actuator: str | None,
+    slurm: tuple[str, ...],
+    output: Path | None,
+    report: Path | None,
+    timeline: bool,
+    dry_run: bool,
+    verify: str | None,
+    no_verify: bool,
+    detach: bool,
+    warm: str,
+    commit: float | None,
+    count_messages: bool,
+    calibrate: bool | None,
+    heuristic: str,
+    dask: str,
+    master: str,
+    workers: str,
+    unit: int | None,
+    json: bool,
 ) -> int:
     """Plan, run the application, verify its result, and check the prediction.
 
-    Example: apples run; apples run --hosts hosts.toml --template template.toml --user user.toml
-    """
-    _check_words(words, engine, program)
-    _check_report(report, detach, program)
-    _check_calibrate(calibrate, weather, program)
-    if program and learned:
-        raise UsageError(
-            "--learned: not with --program; a program without a template has no learned state",
-            code="option-conflict",
-            options=["--learned", "--program"],
-        )
-    if program and count_messages:
-        raise UsageError(
-            "--count-messages: not with --program; it needs the MPI library of apples",
-            code="option-conflict",
-            options=["--count-messages", "--program"],
-        )
-    if program:
-        from apples.jobs.commands.jobs import detach_job, run_program  # noqa: PLC0415 - what runs as no job has no use for it
-        from apples.jobs.programs import program_spec  # noqa: PLC0415
+    The template's model decides: a grid in strips or rectangles, a parameter sweep, a pipeline of tasks, or a
+    master with workers. Without --template: template.toml, or the only one of sweep.toml, pipeline.toml and
+    master-worker.toml. A sweep that was interrupted continues: a task with a result is not run again.
 
-        job = program_spec(
-            words or [], hosts or Path("hosts.toml"), on=on, signal=signal, signal_seconds=signal_seconds,
-            weather=weather, output=output,
+    Example: apples run; apples run --hosts hosts.toml --template sweep.toml
+    """
+    kind, file = application_of(template)
+    ways = ("full", "none") if kind == PIPELINE else ("full", "sample", "none")
+    how = how_verified(verify, no_verify, ways)
+    if kind != GRID:
+        from apples.jobs.commands.applications import ModelRequest, run_model, show_plan  # noqa: PLC0415 - a grid does without
+
+        request = ModelRequest(
+            file, hosts or Path("hosts.toml"), options.settings_of(settings), weather or "static", json,
+            output=output, heuristic=heuristic, dask=dask, master=master, workers=listed(workers), unit=unit or 0,
+            actuator=actuator or "", verify=how,
         )  # fmt: skip
-        return detach_job(job, json) if detach else run_program(job, json)
-    from apples.topology.message_matrix import messages_of  # noqa: PLC0415 - a program has none
+        return show_plan(kind, request) if dry_run else run_model(kind, request)
+    weather = weather or "live"
+    if calibrate is not None and weather != "live":
+        option = "--calibrate" if calibrate else "--no-calibrate"
+        raise UsageError(
+            f"{option} does not apply: only a run under live weather measures (--weather {weather})",
+            code="option-conflict",
+            options=[option, "--weather"],
+        )
+    from apples.topology.message_matrix import messages_of  # noqa: PLC0415 - other models have none
 
     spec = RunSpec(
         *options.files_of(hosts, template, user), options.settings_of(settings), blueprint,
         weather, planner, distance, model, actuator, options.settings_of(slurm, "--slurm"), output,
-        how_verified(verify, no_verify) or "auto",
-        warm=_listed(warm), commit_seconds=commit, engine=engine, fresh=fresh, learned=learned,
+        how or "auto",
+        warm=listed(warm), commit_seconds=commit, fresh=fresh, learned=learned,
         count_messages=count_messages, messages=messages_of(messages), calibrate=calibrate is not False,
     )  # fmt: skip
     if dry_run:
@@ -168,56 +191,3 @@ def _show_dry_run(spec: RunSpec, json: bool) -> int:
         prepared.close()
     show_answer(document, dry_text(document["command"]), json)
     return 0
-
-
-def _check_calibrate(calibrate: bool | None, weather: str, program: bool) -> None:
-    """Refuse the option where nothing is calibrated in any case."""
-    if calibrate is None or (weather == "live" and not program):
-        return
-    option = "--calibrate" if calibrate else "--no-calibrate"
-    other = "--program" if program else "--weather"
-    reason = (
-        "a program that is not planned" if program else "only a run under live weather measures"
-    )
-    raise UsageError(
-        f"{option}: not with {other}: {reason}", code="option-conflict", options=[option, other]
-    )
-
-
-def _check_report(report: Path | None, detach: bool, program: bool) -> None:
-    """Refuse a page that nobody would write: the command of a job does not see its end."""
-    if report is not None and detach:
-        raise UsageError(
-            "--report: not with --detach; when the job is over: apples report JOB",
-            code="option-conflict",
-            options=["--report", "--detach"],
-        )
-    if report is not None and program:
-        raise UsageError(
-            "--report: not with --program, which has no page",
-            code="option-conflict",
-            options=["--report", "--program"],
-        )
-
-
-def _check_words(words: list[str] | None, engine: str, program: bool) -> None:
-    """Refuse a command line that is nobody's to run, and an unknown engine."""
-    if words and not program:
-        raise UsageError(
-            f"'{shlex.join(words)}': needs --program before -- CMD",
-            code="option-missing",
-            option="--program",
-            value=shlex.join(words),
-        )
-    if engine not in ENGINES:
-        raise UsageError(
-            f"--engine '{engine}': known are {', '.join(ENGINES)}",
-            code="launcher-unknown",
-            option="--engine",
-            value=engine,
-            known=list(ENGINES),
-        )
-
-
-def _listed(names: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names.split(",") if name.strip())

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,11 @@ from apples.errors import DeadlineError, LaunchError, UsageError
 from apples.io import record_folders
 from apples.jobs.scheduler_client import OVER, SchedulerClient, found
 from apples.ui.command_line import say, show_answer
+from apples.ui.parameters import FILE, option
+from apples.ui.settings import from_files
 
 WATCH_SECONDS = 2.0
+SCHEDULER_HELP = "Its directory or https://HOST:PORT; $APPLES_SCHEDULER, or the only one."
 AWAY_SECONDS = 600.0
 """For a scheduler that does not answer to come back, while somebody waits for a job of it."""
 NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
@@ -37,7 +44,7 @@ def record_of(job: str) -> str:
     """
     if not is_scheduled(job):
         return job
-    client = client_of(job=job)
+    client = client_of(job)
     try:
         folder = str(client.ask("GET", f"/v1/jobs/{job}")["record"])
     except LaunchError:
@@ -47,7 +54,7 @@ def record_of(job: str) -> str:
         folder = record.name
     if not folder:
         raise UsageError(
-            f"{job} has not been started, and has no record; see: apples why {job}",
+            f"{job} has not been started, and has no record; see: apples queue {job}",
             code="job-not-started",
             job=job,
         )
@@ -148,21 +155,105 @@ def _where(document: Mapping[str, Any]) -> str:
     return f"{document['state']}{on}"
 
 
-def client_of(
-    scheduler: str | None = None,
-    token_file: Path | None = None,
-    certificate: Path | None = None,
-    job: str = "",
-) -> SchedulerClient:
-    """Return the client of the scheduler that is named, or that a job is of."""
-    return SchedulerClient(found(scheduler, job=job), token_file, certificate)
+@dataclass(frozen=True, slots=True)
+class SchedulerConnection:
+    """How commands reach a scheduler: its directory or URL, and for a URL the files of token and authority."""
+
+    scheduler: str | None = None
+    token_file: Path | None = None
+    ca: Path | None = None
+
+
+_connection: ContextVar[SchedulerConnection | None] = ContextVar("_connection", default=None)
+"""From the options of the running command."""
+
+
+def scheduler_options(function: Callable[..., int | None]) -> Any:
+    """Add the options that select a scheduler to a command; `client_of` and `ask_of` use them."""
+
+    @option("--scheduler", metavar="FOLDER|URL", help=SCHEDULER_HELP)
+    @option("--token-file", type=FILE, help="For a URL: file of the token; $APPLES_TOKEN_FILE.")
+    @option("--ca", type=FILE, help="For a URL: the authority to trust; $APPLES_CA.")
+    @wraps(function)
+    def called(
+        *, scheduler: str | None, token_file: Path | None, ca: Path | None, **options: Any
+    ) -> int | None:
+        with _selected(SchedulerConnection(scheduler, token_file, ca)):
+            return function(**options)
+
+    return called
+
+
+def job_scheduler_options(function: Callable[..., int]) -> Any:
+    """Add `scheduler_options` to a verb of any job; they apply only to a scheduler's job: NAME.NUMBER.
+
+    The verb has an argument ``job``.
+    """
+
+    @scheduler_options
+    @wraps(function)
+    def called(**options: Any) -> int:
+        job = options["job"]
+        if connection_given() and (job is None or not is_scheduled(job)):
+            raise not_scheduled(job or "all jobs")
+        return function(**options)
+
+    return called
+
+
+def not_scheduled(subject: str) -> UsageError:
+    """Return the error for options of a scheduler's connection with other jobs or files than a scheduler's."""
+    return UsageError(
+        f"{subject}: --scheduler, --token-file and --ca apply only to a scheduler's job (NAME.NUMBER)",
+        code="option-not-applicable",
+        option="--scheduler",
+        value=subject,
+    )
+
+
+def connection_given() -> bool:
+    """Return whether an option of the running command selects a scheduler or how to reach it."""
+    return _connection.get() not in {None, SchedulerConnection()}
+
+
+@contextmanager
+def _selected(connection: SchedulerConnection) -> Iterator[None]:
+    token = _connection.set(connection)
+    try:
+        yield
+    finally:
+        _connection.reset(token)
+
+
+def client_of(job: str = "") -> SchedulerClient:
+    """Return the client of the scheduler that the options select, or else of a job's scheduler."""
+    given = _connection.get() or SchedulerConnection()
+    place = found(given.scheduler or from_files("scheduler"), job=job)
+    for name, file in (("--token-file", given.token_file), ("--ca", given.ca)):
+        if file is not None and isinstance(place, Path):
+            raise UsageError(
+                f"{name} does not apply to {place}: only a scheduler's URL takes a token",
+                code="option-not-applicable",
+                option=name,
+                value=str(place),
+            )
+    if isinstance(place, Path):
+        return SchedulerClient(place)
+    token_file, ca = (
+        file or (Path(default) if (default := from_files(name)) else None)
+        for name, file in (("token_file", given.token_file), ("ca", given.ca))
+    )
+    return SchedulerClient(place, token_file, ca)
 
 
 def ask_of(
     job: str, method: str = "GET", path: str = "", body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what the scheduler of a job answers about it."""
-    return client_of(job=job).ask(method, f"/v1/jobs/{checked_name(job)}{path}", body)
+    answer: dict[str, Any] = client_of(job).ask(
+        method, f"/v1/jobs/{checked_name(job)}{path}", body
+    )
+    return answer
 
 
 def checked_name(word: str) -> str:

@@ -19,9 +19,10 @@ import psutil
 
 import hat
 from apples.agent.calibration import calibrate_hosts
+from apples.agent.documents import AgentRunDocument
 from apples.agent.information import InformationPool, load_information, measure_briefly
 from apples.agent.models.model import SpeedFunction
-from apples.agent.session.results import Document, PlanResult
+from apples.agent.session.results import PlanResult
 from apples.agent.session.running import PreparedRun, prepare, unwatched
 from apples.agent.session.spec import RunSpec
 from apples.agent.verification import Reference, sequential
@@ -52,7 +53,7 @@ MEMORY_SHARE = 0.25
 
 def compare(
     methods: Sequence[str], repeat: int, grid: int, talk: Talk, own_sessions: bool = False
-) -> list[Document]:
+) -> list[AgentRunDocument]:
     """Run each method `repeat` times, interleaved, so that all see the same conditions on average.
 
     Each run is recorded, among the user's own; what is learned from it is not.
@@ -83,7 +84,7 @@ def compare(
 
 def _runs(
     world: DemoWorld, methods: Sequence[str], repeat: int, talk: Talk, records: Path | None
-) -> list[Document]:
+) -> list[AgentRunDocument]:
     talk("one run to learn from, not counted")
     lesson = _prepared(world.load(LESSON_ITERATIONS), "all_resources", None)
     seconds = LOOP_SECONDS / 10
@@ -114,7 +115,7 @@ def _prepared(
 
 def _run(
     information: InformationPool, method: str, reference: Reference, record: RunRecorder
-) -> Document:
+) -> AgentRunDocument:
     """Run a method and record it; return the document."""
     plans: list[PlanResult] = []
 
@@ -135,7 +136,7 @@ def _run(
     return document
 
 
-def _line(document: Document) -> str:
+def _line(document: AgentRunDocument) -> str:
     execution = document["execution"]
     if execution is None:
         return f"no plan: {document['rejection']}"

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.agent.pages.notebook import output
 from apples.jobs.text.comparison import (
     CLEAR,
-    comparison_rows,
     names_of,
-    plan_rows,
     reason_lines,
+    rows_of,
     sentences_of,
 )
-from apples.ui.page import render
+from apples.ui.shell import page
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from apples.jobs.documents import AnyComparison
 
-TEMPLATES = "apples.jobs"
 MAX_HOSTS = 200
 """Rows of the table of hosts; the JSON document has all."""
 
 
-def comparison_parts(document: Document) -> dict[str, Any]:
+def comparison_parts(document: AnyComparison) -> dict[str, Any]:
     """Return what the templates of a comparison are given, on a page of its own or a served one."""
     return {
         "document": document,
@@ -36,12 +34,11 @@ def comparison_parts(document: Document) -> dict[str, Any]:
     }
 
 
-def compared_page(document: Document) -> str:
+def compared_page(document: AnyComparison) -> str:
     """Return the page of a comparison: one file that opens offline."""
-    return render("compared.html.j2", TEMPLATES, made_by=None, **comparison_parts(document))
+    return page("compared.html.j2", comparison_parts(document))
 
 
-def notebook_html(document: Document) -> str:
+def notebook_html(document: AnyComparison) -> str:
     """Return the answer of a comparison, a column for each plan or run, and why hosts are in one only."""
-    rows = plan_rows if "plans" in document else comparison_rows
-    return output([*sentences_of(document), *reason_lines(document)], rows(document))
+    return output([*sentences_of(document), *reason_lines(document)], rows_of(document))

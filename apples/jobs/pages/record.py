@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from apples.errors import UsageError
 from apples.jobs.pages.demo import demo_page
 from apples.jobs.pages.run import run_page
 from apples.jobs.records import RunRecord, document_so_far
 from apples.jobs.text.applications import TEXTS
-from apples.ui.page import render
+from apples.ui.shell import page
 from apples.ui.units import duration
 
+if TYPE_CHECKING:
+    from apples.jobs.documents import RunDocument
+
 Document = dict[str, Any]
-TEMPLATES = "apples.jobs"
 
 
 def has_own_page(document: Document) -> bool:
@@ -40,7 +42,7 @@ def record_page(record: RunRecord) -> str:
             code="plan-missing",
             run=record.id,
         )
-    return run_page(document, record.events)
+    return run_page(cast("RunDocument", document), record.events)
 
 
 def _page(document: Document, record: RunRecord) -> str:
@@ -49,12 +51,9 @@ def _page(document: Document, record: RunRecord) -> str:
     began, ended = record.summary["started"], record.summary["ended"]
     # A sweep is planned when its hosts are reached, a moment after its record says what is to be done.
     planned = document["execution"] or document.get("heuristic", "") is not None
-    return render(
-        "application.html.j2",
-        TEMPLATES,
-        kind=kind,
-        summary=record.summary,
-        took=duration(ended - began) if began and ended else "",
-        lines=text(document).splitlines() if planned else [],
-        over=document["execution"] is not None,
-    )
+    model = {
+        "kind": kind, "summary": record.summary, "over": document["execution"] is not None,
+        "took": duration(ended - began) if began and ended else "",
+        "lines": text(document).splitlines() if planned else [],
+    }  # fmt: skip
+    return page("application.html.j2", model)

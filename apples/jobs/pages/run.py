@@ -7,9 +7,9 @@ how to repeat.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 
@@ -21,12 +21,15 @@ from apples.jobs.pages.timeline_chart import drawn_hosts, timeline_chart
 from apples.jobs.text.timeline import KINDS as SPENT
 from apples.jobs.text.timeline import Events, timeline_document
 from apples.ui.formats import Formatted, count, coverage_sentence, seconds, sentence, share, size
-from apples.ui.page import render
+from apples.ui.shell import page
 
-Document = dict[str, Any]
-TEMPLATES = "apples.jobs"
+if TYPE_CHECKING:
+    from apples.agent.documents import ExecutionInfo, HostRun
+    from apples.jobs.documents import RunDocument
 
-MOST_DRAWN, MOST_ROWS, MOST_EPOCHS = 24, 100, 20
+Document = Mapping[str, Any]
+
+MAX_DRAWN, MAX_ROWS, MAX_EPOCHS = 24, 100, 20
 """Hosts that are drawn, rows of the table, epochs; beyond, the busiest and the last. The JSON document has all."""
 KINDS = {True: "good", False: "bad", None: "watch"}
 MATRIX_ROWS = 24
@@ -40,7 +43,7 @@ SHADES = (1 / 2, 1 / 8, 1 / 32, 0.0)
 Numbers = Sequence[Sequence[int]]
 
 
-def run_page(document: Document, events: Events = ()) -> str:
+def run_page(document: RunDocument, events: Events = ()) -> str:
     """Return the page: one HTML file that needs nothing else.
 
     Parameters
@@ -50,13 +53,13 @@ def run_page(document: Document, events: Events = ()) -> str:
     events
         The lines of its record, where the document has no `timeline` made of them.
     """
-    return render("run.html.j2", TEMPLATES, **run_parts(document, events))
+    return page("run.html.j2", run_parts(document, events))
 
 
-def run_parts(document: Document, events: Events = ()) -> Document:
+def run_parts(document: RunDocument, events: Events = ()) -> dict[str, Any]:
     """Return what the template of the page is given."""
     plan, execution = document["plan"], document["execution"]
-    timeline = document.get("timeline") or timeline_document(document, events)
+    timeline = document.get("timeline") or timeline_document(plan, events)
     return {
         "document": document,
         "plan": plan,
@@ -91,10 +94,10 @@ def _measured(document: Document) -> Document:
     """Return what there is to say only of a run that took place."""
     plan, execution, so_far = document["plan"], document["execution"], _so_far(document)
     tiled = (
-        len(plan["chosen"]["strips"]) <= MOST_ROWS and "rectangle" in plan["chosen"]["strips"][0]
+        len(plan["chosen"]["strips"]) <= MAX_ROWS and "rectangle" in plan["chosen"]["strips"][0]
     )
-    drawn = _busiest(execution["hosts"], MOST_DRAWN)
-    shown = {**execution, "hosts": drawn}
+    drawn = _busiest(execution["hosts"], MAX_DRAWN)
+    shown = cast("ExecutionInfo", {**execution, "hosts": drawn})
     limit = max([execution["iteration_seconds"], *(_busy(host) for host in drawn)]) * 1.02
     return {
         "coverage": coverage_sentence(execution.get("coverage")),
@@ -108,7 +111,7 @@ def _measured(document: Document) -> Document:
         "rectangles_chart": charts.rectangles("rectangles", plan["chosen"]) if tiled else "",
         "fewer": len(drawn) < len(execution["hosts"]),
         "hosts": _hosts(plan, execution),
-        "cut": len(execution["hosts"]) > MOST_ROWS,
+        "cut": len(execution["hosts"]) > MAX_ROWS,
         **matrix_tables(execution.get("messages")),
         "notes": notes(plan, execution),
         "slow_hosts": list(slow_host_lines(execution.get("slow_hosts"))),
@@ -118,18 +121,12 @@ def _measured(document: Document) -> Document:
 def _over_time(timeline: Document) -> Document:
     """Return what there is to say of a run over time."""
     moves, drawn = timeline["moves"], drawn_hosts(timeline)
-    finding = Markup("It stayed where it began.")
-    if moves:
-        finding = Markup(
-            "It was moved; upright lines say when, the table what it took and what came of it."
-        )
     return {
         "timeline_chart": timeline_chart(timeline),
-        "timeline_finding": finding,
         "timeline_kinds": {word: f"fill-{SPENT[word]}" for word in timeline["kinds"]},
         "timeline_cut": len(drawn) < len(timeline["hosts"]),
-        "timeline_epochs": timeline["epochs"][-MOST_EPOCHS:],
-        "timeline_moves": moves[-MOST_EPOCHS:],
+        "timeline_epochs": timeline["epochs"][-MAX_EPOCHS:],
+        "timeline_moves": moves[-MAX_EPOCHS:],
     }
 
 
@@ -173,21 +170,21 @@ def _hosts(plan: Document, execution: Document) -> list[Document]:
             "strip": strips.get(host["host"]),
             "spent": {word: value for word, value, _ in spending(host)},
         }
-        for host in _busiest(execution["hosts"], MOST_ROWS)
+        for host in _busiest(execution["hosts"], MAX_ROWS)
     ]
 
 
-def _busiest(hosts: Sequence[Document], most: int) -> list[Document]:
+def _busiest(hosts: Sequence[HostRun], most: int) -> list[HostRun]:
     """Return the hosts that worked longest, in strip order."""
     ranked = sorted(range(len(hosts)), key=lambda k: -_busy(hosts[k]))
     return [hosts[k] for k in sorted(ranked[:most])]
 
 
-def _busy(host: Document) -> float:
+def _busy(host: HostRun) -> float:
     return sum(value for _, value, _ in spending(host))
 
 
-def _times_finding(hosts: Sequence[Document]) -> Markup:
+def _times_finding(hosts: Sequence[HostRun]) -> Markup:
     if not hosts:
         return Markup("The program did not say where its time went.")
     longest = max(hosts, key=lambda host: float(host["compute_per_iteration"]))
@@ -211,8 +208,8 @@ def _halo(host: Document) -> str:
 # What was not as planned, its number, and what to do; none of what is under 3 % of the time.
 Note = tuple[float, Markup, str]
 
-LEAST_EFFECT = 0.03
-MOST_NOTES = 6
+MIN_EFFECT = 0.03
+MAX_NOTES = 6
 
 LIVE = "Plan with live weather (--weather live): this share is only what the host list says."
 RISK = "A risk above zero in user.toml plans for forecasts that turn out too good."
@@ -226,9 +223,9 @@ STARTING = "More iterations in one run share that cost."
 
 def notes(plan: Document, execution: Document) -> list[tuple[Markup, str]]:
     """Return sentence and advice of each note, the largest effect first."""
-    found = [note for note in _found(plan, execution) if note[0] >= LEAST_EFFECT]
+    found = [note for note in _found(plan, execution) if note[0] >= MIN_EFFECT]
     found.sort(key=lambda note: -note[0])
-    return [(message, advice) for _, message, advice in found[:MOST_NOTES]]
+    return [(message, advice) for _, message, advice in found[:MAX_NOTES]]
 
 
 def _found(plan: Document, execution: Document) -> Iterator[Note]:

@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from apples.ui.formats import moment
 from apples.ui.tables import in_columns
 from apples.ui.units import duration, listed
 
-Document = Mapping[str, Any]
+if TYPE_CHECKING:
+    from apples.jobs.documents import (
+        AnyComparison,
+        ComparedFigure,
+        CompareDocument,
+        ComparedPlan,
+        ComparePlansDocument,
+    )
 
 CLEAR = {True: "", False: "no clear difference", None: "too short to tell"}
 
 
-def text_of(document: Document) -> str:
+def text_of(document: AnyComparison) -> str:
     """Return the text of a comparison, of plans or of runs."""
-    return (plans_text if "plans" in document else comparison_text)(document)
+    if document["schema"] == "apples.compare-plans/1":
+        return plans_text(document)
+    return comparison_text(document)
 
 
-def sentences_of(document: Document) -> Iterator[str]:
+def sentences_of(document: AnyComparison) -> Iterator[str]:
     """Yield the answer of a comparison: a sentence for each plan or run but the first."""
-    return (plan_sentences if "plans" in document else comparison_sentences)(document)
+    if document["schema"] == "apples.compare-plans/1":
+        return plan_sentences(document)
+    return comparison_sentences(document)
 
 
-def names_of(document: Document) -> list[str]:
+def rows_of(document: AnyComparison) -> list[tuple[str, ...]]:
+    """Return the table of a comparison: a column for each plan or run."""
+    if document["schema"] == "apples.compare-plans/1":
+        return plan_rows(document)
+    return comparison_rows(document)
+
+
+def names_of(document: AnyComparison) -> list[str]:
     """Return the names of the plans or runs."""
-    if "plans" in document:
-        return [one["name"] for one in document["plans"]]
-    return [one["id"] for one in document["runs"]]
+    if document["schema"] == "apples.compare-plans/1":
+        return [plan["name"] for plan in document["plans"]]
+    return [run["id"] for run in document["runs"]]
 
 
 # -------------------------------------------------------------------------------- plans
-def plans_text(document: Document) -> str:
+def plans_text(document: ComparePlansDocument) -> str:
     """Return the answer, what was planned, a column a plan, and why hosts are in one only."""
     reasons = list(reason_lines(document))
     same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
@@ -42,7 +60,7 @@ def plans_text(document: Document) -> str:
     ])  # fmt: skip
 
 
-def plan_rows(document: Document) -> list[tuple[str, ...]]:
+def plan_rows(document: ComparePlansDocument) -> list[tuple[str, ...]]:
     """Return the names of the plans, then a row for each figure and fact."""
     plans = document["plans"]
     rows = [
@@ -65,7 +83,7 @@ def plan_rows(document: Document) -> list[tuple[str, ...]]:
     ]
 
 
-def plan_sentences(document: Document) -> Iterator[str]:
+def plan_sentences(document: ComparePlansDocument) -> Iterator[str]:
     """Yield a sentence a plan, of what an iteration takes beside the first, and on which hosts."""
     first, *others = document["plans"]
     if first["hosts"] is None:
@@ -73,11 +91,11 @@ def plan_sentences(document: Document) -> Iterator[str]:
     for one in others:
         if one["hosts"] is None:
             yield f"{one['name']}: no plan: {one['refusal']}"
-        elif first["hosts"] is None:
-            yield f"{one['name']}: {duration(one['iteration_seconds'])} an iteration."
+        elif first["hosts"] is None or one["ratio"] is None:
+            yield f"{one['name']}: {_seconds(one['iteration_seconds'])} an iteration."
         else:
             yield (
-                f"{one['name']}: {duration(one['iteration_seconds'])} an iteration, {one['ratio']:.2f} times as "
+                f"{one['name']}: {_seconds(one['iteration_seconds'])} an iteration, {one['ratio']:.2f} times as "
                 f"long as {first['name']}, {_other_hosts(first['hosts'], one['hosts'])}."
             )
 
@@ -90,7 +108,7 @@ def _other_hosts(before: Sequence[str], after: Sequence[str]) -> str:
     return " and ".join(words) or "on the same hosts"
 
 
-def _iteration(plan: Document, place: int) -> str:
+def _iteration(plan: ComparedPlan, place: int) -> str:
     text = _seconds(plan["iteration_seconds"])
     return text if not place or plan["ratio"] is None else f"{text}  x {plan['ratio']:.2f}"
 
@@ -99,7 +117,7 @@ def _span(interval: Sequence[float] | None) -> str:
     return "no interval" if interval is None else " to ".join(map(duration, interval))
 
 
-def _weather(plan: Document) -> str:
+def _weather(plan: ComparedPlan) -> str:
     at = moment(plan["weather_time"])
     return f"{plan['weather']} ({plan['weather_source']}){f', {at}' if at else ''}"
 
@@ -108,7 +126,7 @@ def _seconds(value: float | None) -> str:
     return "-" if value is None else duration(value)
 
 
-def reason_lines(document: Document) -> Iterator[str]:
+def reason_lines(document: AnyComparison) -> Iterator[str]:
     """Yield a line for each host that one plan has and another has not, with the other's reason."""
     names = names_of(document)
     for host in document["hosts"]:
@@ -118,7 +136,7 @@ def reason_lines(document: Document) -> Iterator[str]:
 
 
 # --------------------------------------------------------------------------------- runs
-def comparison_text(document: Document) -> str:
+def comparison_text(document: CompareDocument) -> str:
     """Return the answer, what differs, a column a run, and why hosts are in one only."""
     same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
     reasons = list(reason_lines(document))
@@ -128,7 +146,7 @@ def comparison_text(document: Document) -> str:
     ])  # fmt: skip
 
 
-def comparison_rows(document: Document) -> list[tuple[str, ...]]:
+def comparison_rows(document: CompareDocument) -> list[tuple[str, ...]]:
     """Return the ids of the runs, then a row for each fact that differs and for each figure."""
     rows = [("", *names_of(document))]
     rows += [(name, *map(_value, values)) for name, values in document["differ"].items()]
@@ -139,7 +157,7 @@ def comparison_rows(document: Document) -> list[tuple[str, ...]]:
     return rows
 
 
-def comparison_sentences(document: Document) -> Iterator[str]:
+def comparison_sentences(document: CompareDocument) -> Iterator[str]:
     """Yield a sentence a run, of what it took beside the first."""
     first = document["runs"][0]["id"]
     (figure,) = (one for one in document["figures"] if one["figure"] == "measured")
@@ -153,7 +171,7 @@ def comparison_sentences(document: Document) -> Iterator[str]:
             yield f"{run['id']} and {first}: {why} ({one['ratio']:.2f} times as long an iteration)."
 
 
-def _cell(one: Document, *, first: bool, measured: bool) -> str:
+def _cell(one: ComparedFigure, *, first: bool, measured: bool) -> str:
     if one["value"] is None:
         return "-"
     text = duration(one["value"])

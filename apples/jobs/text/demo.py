@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from apples.agent.models.conformal import LEVEL
 from apples.ui.provenance import made_by
 from apples.ui.units import duration
 
-Document = dict[str, Any]
+if TYPE_CHECKING:
+    from apples.agent.documents import AgentRunDocument, MadeBy
+    from apples.jobs import documents as jobs
+    from apples.jobs.documents import DemoDocument
 
-SCHEMA = "apples.demo/1"
+Document = Mapping[str, Any]
+
+SCHEMA: Literal["apples.demo/1"] = "apples.demo/1"
 METHODS = ("blocked", "compile_time", "all_resources", "minimum_execution_time")
 """Section 3 of Berman et al. 1996: methods 1 to 4. `blocked` is equal strips here, not square blocks."""
 TITLES = {
@@ -23,26 +28,27 @@ TITLES = {
 }
 
 
-def demo_document(runs: Sequence[Document], command: str = "apples demo") -> Document:
+def demo_document(runs: Sequence[AgentRunDocument], command: str = "apples demo") -> DemoDocument:
     """Return the runs with the summary: a row per method, the ratio to blocked, the median error."""
     done = [run for run in runs if run["execution"] is not None]
-    offs = [abs(run["execution"]["off"]) for run in done]
+    executions = [run["execution"] for run in runs if run["execution"] is not None]
+    offs = [abs(one["off"]) for one in executions]
     return {
         "schema": SCHEMA,
-        "made_by": made_by(command),
-        "runs": list(runs),
+        "made_by": cast("MadeBy", made_by(command)),
+        "runs": [cast("jobs.RunDocument", run) for run in runs],
         "executed": len(done),
         "methods": [_method(name, runs) for name in METHODS],
         "median_prediction_error": statistics.median(offs) if offs else None,
         "ratio_to_blocked": _ratio(runs),
-        "inside": sum(run["execution"]["inside"] is True for run in done),
+        "inside": sum(one["inside"] is True for one in executions),
         "with_interval": with_interval(runs),
         "level": LEVEL,
         "verified": _verified(done),
     }
 
 
-def _verified(done: Sequence[Document]) -> bool | None:
+def _verified(done: Sequence[AgentRunDocument]) -> bool | None:
     """Return whether every result equals the sequential one; None where verification was off or nothing ran."""
     answers = {run["verified"] for run in done}
     if False in answers:
@@ -50,7 +56,7 @@ def _verified(done: Sequence[Document]) -> bool | None:
     return None if None in answers or not answers else True
 
 
-def _method(name: str, runs: Sequence[Document]) -> Document:
+def _method(name: str, runs: Sequence[Document]) -> jobs.Method:
     own = [run for run in runs if run["plan"]["blueprint"] == name]
     done = [run["execution"] for run in own if run["execution"] is not None]
     if not done:
@@ -71,7 +77,9 @@ def _method(name: str, runs: Sequence[Document]) -> Document:
         "largest": max(seconds),
         "predicted_iteration_seconds": statistics.median(predicted),
         "middle": {
-            key: middle[key] for key in ("iteration_seconds", "predicted_iteration_seconds", "off")
+            "iteration_seconds": middle["iteration_seconds"],
+            "predicted_iteration_seconds": middle["predicted_iteration_seconds"],
+            "off": middle["off"],
         },
         "median_error": statistics.median(abs(one["off"]) for one in done),
         "inside": sum(one["inside"] is True for one in done),
@@ -89,7 +97,7 @@ def with_interval(runs: Iterable[Document], method: str | None = None) -> int:
     )
 
 
-def _ratio(runs: Sequence[Document]) -> Document | None:
+def _ratio(runs: Sequence[Document]) -> jobs.MethodRatio | None:
     """Return run-time AppLeS over blocked: the median of the repetitions, pair by pair, and the range."""
     series = {
         name: [
@@ -131,7 +139,7 @@ RESULTS = {
 }
 
 
-def demo_text(document: Document) -> str:
+def demo_text(document: DemoDocument) -> str:
     """Return the answer first, then a row per method, then what to type next.
 
     The row of a method is its middle repetition: prediction, measurement and what that is off are of one run.
@@ -173,7 +181,7 @@ def demo_text(document: Document) -> str:
     return "\n".join(lines)
 
 
-def _inside(document: Document) -> str:
+def _inside(document: DemoDocument) -> str:
     """Return how many of the runs with an interval ended inside it."""
     counted = with_interval(document["runs"])
     if not counted:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from apples.agent.text.words import slow_host_lines
 from apples.jobs import JobStatus, PlannedMove, ResizeEstimate, ResizeResult
 from apples.jobs.records import change_text
 from apples.jobs.scheduler_client import OVER
-from apples.jobs.text.timeline import phases_words
+from apples.jobs.text.timeline import resize_words
 from apples.ui.tables import fitted
 from apples.ui.units import amount, duration
+
+if TYPE_CHECKING:
+    from apples.jobs.documents import DemoDocument, RunDocument
 
 
 def job_line(job: JobStatus) -> str:
@@ -27,18 +31,36 @@ def job_text(job: JobStatus) -> str:
     lines = [job_line(job)]
     if job.reason:
         lines.append(f"  {job.reason}")
+    if job.verifying_seconds is not None:
+        lines.append(f"  {verifying_text(job.verifying_seconds)}")
     last = job.last_resize
     if last:
-        took = f"{duration(last['seconds'])} ({phases_words(last['phases'])})"
-        lines.append(f"  epoch {job.epoch}: {took}")
+        lines.append(f"  epoch {last['epoch']}: {resize_words(last['seconds'], last['phases'])}")
     if changed := change_text(job.last_change):
         lines.append(f"  {changed}")
     lines += [f"  {one['explanation']}" for one in job.rescheduling or ()]
     lines += [f"  {line}" for line in slow_host_lines(job.slow_hosts)]
-    verb = f"wait {job.id}"
+    return "\n".join([*lines, f"next: apples {_next_verb(job)}"])
+
+
+def _next_verb(job: JobStatus) -> str:
+    """Return the command that a user of the job most likely needs."""
     if job.state == "running":  # with a reason its application has ended, and its blueprint runs
-        verb = f"cancel {job.id}" if job.reason else f"resize {job.id} --hosts a,b"
-    return "\n".join([*lines, f"next: apples {verb}"])
+        return f"cancel {job.id}" if job.reason else f"resize {job.id} --on a,b"
+    if job.restartable:
+        return f"restart {job.id}"
+    return f"logs {job.id}" if job.state in {"failed", "cancelled"} else f"wait {job.id}"
+
+
+def verifying_text(seconds: float) -> str:
+    """Return how much longer the verification of a job takes, as estimated.
+
+    Examples
+    --------
+    >>> verifying_text(80.0)
+    'verifying the result: about 80.0 s left'
+    """
+    return f"verifying the result: about {duration(seconds)} left"
 
 
 RUN_SCHEMA = "apples.run/1"
@@ -123,9 +145,8 @@ def planned_text(planned: PlannedMove) -> str:
 
 def resize_text(done: ResizeResult) -> str:
     """Return what a resize took, and where the job is now."""
-    job, took = done.status, duration(done.seconds)
-    moved = f"{job.id} is on {_where(job)} in {took} ({phases_words(done.phases)})"
-    return f"{moved}\nsee: apples jobs {job.id}"
+    job, took = done.status, resize_words(done.seconds, done.phases)
+    return f"{job.id} is on {_where(job)} in {took}\nsee: apples jobs {job.id}"
 
 
 def program_text(document: Mapping[str, Any]) -> str:
@@ -138,6 +159,11 @@ def program_text(document: Mapping[str, Any]) -> str:
     )
 
 
+def dry_program_text(document: Mapping[str, Any]) -> str:
+    """Return what a run of an unmodified program would start."""
+    return f"on {', '.join(document['on'])}: {shlex.join(document['command']['argv'])}"
+
+
 def run_record_text(document: dict[str, Any], command: str, timeline: str = "") -> str:
     """Return what a job's run did, and its run over time where it is given; `command` shows the job again."""
     if document.get("program"):
@@ -145,7 +171,7 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
     if "runs" in document:
         from apples.jobs.text.demo import demo_text  # noqa: PLC0415 - as below
 
-        return demo_text(document)
+        return demo_text(cast("DemoDocument", document))
     if document["schema"] != RUN_SCHEMA:
         from apples.jobs.text.applications import TEXTS  # noqa: PLC0415 - of what no strip runs
 
@@ -154,7 +180,7 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
         return lines if total is None else f"{json.dumps(total)}\n{lines}"
     from apples.agent.text.run import run_text  # noqa: PLC0415 - what lists jobs draws no chart
 
-    return run_text(document, command, timeline)
+    return run_text(cast("RunDocument", document), command, timeline)
 
 
 def iteration_text(job: Mapping[str, Any]) -> str:
@@ -171,17 +197,17 @@ def iteration_text(job: Mapping[str, Any]) -> str:
 
 
 def pace_text(job: Mapping[str, Any], promised: float | None, now: float) -> str:
-    """Return what part of the promised time a job's iterations have taken so far, its start among it.
+    """Return the time that a job has taken so far as a multiple of the predicted time, its start included.
 
     Examples
     --------
     >>> pace_text({"iteration": 30, "iterations": 90, "started": 100.0}, 60.0, 125.0)
-    '1.25 of the promised 60.0 s'
+    '1.25 times the predicted time (60.0 s in all)'
     """
     if not (job["iteration"] and job["iterations"] and promised and job["started"]):
         return ""
     ratio = (now - job["started"]) / (promised * job["iteration"] / job["iterations"])
-    return f"{ratio:.2f} of the promised {duration(promised)}"
+    return f"{ratio:.2f} times the predicted time ({duration(promised)} in all)"
 
 
 TAIL_LINES = 12
@@ -193,7 +219,7 @@ def live_texts(entry: Mapping[str, Any], log_end: str, now: float) -> dict[str, 
     Parameters
     ----------
     entry
-        As in ``apples.runs/1``.
+        As in `runs` of ``apples.jobs/1``.
     log_end
         The last of its log.
     """
@@ -205,5 +231,7 @@ def live_texts(entry: Mapping[str, Any], log_end: str, now: float) -> dict[str, 
 
 
 def _where(job: JobStatus) -> str:
+    if not any(job.rows):  # an application without rows
+        return ", ".join(job.hosts) or "no host"
     pairs = zip(job.hosts, job.rows, strict=False)
-    return ", ".join(f"{host} {rows}" for host, rows in pairs) or "no host"
+    return ", ".join(f"{host} {rows}" for host, rows in pairs)

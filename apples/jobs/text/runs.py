@@ -19,11 +19,18 @@ def runs_text(runs: Sequence[Document]) -> str:
     """Return a line a run, the latest last; the last line is what to type next."""
     head = ("id", "state", "application", "started", "predicted", "measured", "", "hosts")
     rows = [
-        (one["id"], one["state"], _name(one), moment(one["started"]), _seconds(one["predicted_seconds"]),
+        (one["id"], _state(one), _name(one), moment(one["started"]), _seconds(one["predicted_seconds"]),
          _seconds(one["measured_seconds"]), VERIFIED[one["verified"]], _hosts(one["hosts"]))
         for one in runs
     ]  # fmt: skip
     return "\n".join([*in_columns([head, *rows]), f"next: apples report {runs[-1]['id']}"])
+
+
+def _state(run: Document) -> str:
+    """Return the state of a run; of one that is not over with its progress."""
+    if run["state"] not in {"running", "verifying"} or not run["iterations"]:
+        return str(run["state"])
+    return f"{run['state']} {run['iteration'] or 0}/{run['iterations']}"
 
 
 def _name(one: Document) -> str:

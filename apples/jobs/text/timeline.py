@@ -8,41 +8,51 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apples.ui.units import duration
+
+if TYPE_CHECKING:
+    from apples.agent.documents import Chosen, PlanDocument
+    from apples.jobs.documents import (
+        Promise,
+        Timeline,
+        TimelineEpoch,
+        TimelineMove,
+        TimelineSlice,
+    )
 
 Document = dict[str, Any]
 Events = Sequence[Mapping[str, Any]]
 
 KINDS = {"compute": 0, "halo": 1, "halo and wait": 1, "wait": 2, "other": 3}
 """What the time of a host is spent on, with the number of its fill and mark; the shares of a run add up to one."""
-MOST_SLICES, MOST_CELLS = 56, 1400
+MAX_SLICES, MAX_CELLS = 56, 1400
 """Parts of the time, and of these times the hosts: what a page and a line of a terminal hold."""
 
 
-def timeline_document(document: Mapping[str, Any], events: Events) -> Document | None:
+def timeline_document(plan: PlanDocument | None, events: Events) -> Timeline | None:
     """Return the run over time; None where its events tell nothing of it.
 
     Parameters
     ----------
-    document
-        The run, as ``apples.run/1``.
+    plan
+        The plan of the run; None of a program without a plan.
     events
         The lines of its record: ``running``, ``progress``, ``moved``, ``decision``, ``measured``.
     """
     reports = _reports(events)
-    if len(reports) < 2 or not document.get("plan") or not document["plan"]["chosen"]:
+    if len(reports) < 2 or not plan or not plan["chosen"]:
         return None
     end = reports[-1]["time"]
-    epochs = _epochs(document, events, reports, end)
+    epochs = _epochs(plan["chosen"], events, reports, end)
     tells = any(
         h.get("wait_seconds") is not None for one in reports for h in one["hosts"].values()
     )
     keys = SECONDS if tells else SECONDS[:2]
     parts = [_part(before, after, keys) for before, after in pairwise(reports)]
     hosts = list(dict.fromkeys(host for epoch in epochs for host in epoch["hosts"]))
-    number = max(8, min(MOST_SLICES, MOST_CELLS // len(hosts)))
+    number = max(8, min(MAX_SLICES, MAX_CELLS // len(hosts)))
     edges = [end * k / number for k in range(number + 1)]
     for epoch in epochs:
         mine = _over(parts, epoch["from"], epoch["to"])
@@ -54,10 +64,9 @@ def timeline_document(document: Mapping[str, Any], events: Events) -> Document |
         "seconds": end,
         "iterations": reports[-1]["iteration"],
         "hosts": hosts,
-        "kinds": [
-            *(("compute", "halo", "wait") if tells else ("compute", "halo and wait")),
-            "other",
-        ],
+        "kinds": ["compute", "halo", "wait", "other"]
+        if tells
+        else ["compute", "halo and wait", "other"],
         "epochs": epochs,
         "moves": list(_moves(epochs, parts)),
         "stayed": sum(one["event"] == "decision" and not one.get("moved") for one in events),
@@ -155,8 +164,8 @@ def _spent(parts: Sequence[tuple[float, Document]], host: str) -> list[float] | 
 
 
 def _slice(
-    parts: Sequence[Document], epochs: Sequence[Document], low: float, high: float
-) -> Document:
+    parts: Sequence[Document], epochs: Sequence[TimelineEpoch], low: float, high: float
+) -> TimelineSlice:
     """Return one column of the drawing."""
     mine, middle = _over(parts, low, high), (low + high) / 2
     epoch = next((one for one in reversed(epochs) if one["from"] <= middle), epochs[0])
@@ -172,12 +181,12 @@ def _slice(
 
 # -------------------------------------------------------------------------------- epochs
 def _epochs(
-    document: Mapping[str, Any], events: Events, reports: Sequence[Document], end: float
-) -> list[Document]:
+    chosen: Chosen, events: Events, reports: Sequence[Document], end: float
+) -> list[TimelineEpoch]:
     """Return the stretches in which every host kept its rows, with what was promised of an iteration in each."""
-    chosen = document["plan"]["chosen"]
-    first: Document = {
+    first: TimelineEpoch = {
         "from": 0.0,
+        "to": end,
         "hosts": list(chosen["hosts"]),
         "rows": list(chosen["rows"]),
         "promised": {
@@ -185,6 +194,8 @@ def _epochs(
             "interval": list(chosen["iteration_interval"]),
         },
         "move": None,
+        "iteration_seconds": None,
+        "spent": [],
     }
     epochs = [first]
     for one in sorted(
@@ -197,7 +208,7 @@ def _epochs(
         place = (list(one["hosts"]), list(one["rows"]))
         if place == (now["hosts"], now["rows"]):
             if decided and now["move"] is not None:  # told before by the job itself
-                now["move"] |= _decided(one)
+                _note_decision(now["move"], one)
                 now["promised"] = _promised(one)
             elif now["move"] is not None and now["move"]["phases"] is None:
                 now["move"]["phases"] = one.get("phases")
@@ -205,27 +216,34 @@ def _epochs(
         at = min(_time_of(one, events, reports), end)
         if not decided:
             at = _seen_at(at, set(place[0]), now, reports)
-        epochs.append(
-            {
-                "from": max(at, now["from"]),
-                "hosts": place[0],
-                "rows": place[1],
-                "promised": _promised(one) if decided else None,
-                "move": {
-                    "iteration": one.get("iteration"),
-                    "seconds": one.get("resize_seconds" if decided else "seconds"),
-                    "phases": one.get("phases"),
-                    **_decided(one if decided else {}),
-                },
-            }
-        )
+        move: TimelineMove = {
+            "iteration": one.get("iteration"),
+            "seconds": one.get("resize_seconds" if decided else "seconds"),
+            "phases": one.get("phases"),
+            "gain_seconds": None,
+            "cost_seconds": None,
+            "reason": "",
+        }
+        if decided:
+            _note_decision(move, one)
+        epochs.append({
+            "from": max(at, now["from"]),
+            "to": end,
+            "hosts": place[0],
+            "rows": place[1],
+            "promised": _promised(one) if decided else None,
+            "move": move,
+            "iteration_seconds": None,
+            "spent": [],
+        })  # fmt: skip
     for now, after in pairwise(epochs):
         now["to"] = after["from"]
-    epochs[-1]["to"] = end
     return [one for one in epochs if one["to"] > one["from"]] or epochs[-1:]
 
 
-def _seen_at(at: float, hosts: set[str], before: Document, reports: Sequence[Document]) -> float:
+def _seen_at(
+    at: float, hosts: set[str], before: TimelineEpoch, reports: Sequence[Document]
+) -> float:
     """Return when reports say that a run has moved: who asks a job where it is learns it up to a second later."""
     if hosts == set(before["hosts"]):
         return at
@@ -237,16 +255,14 @@ def _seen_at(at: float, hosts: set[str], before: Document, reports: Sequence[Doc
     return at
 
 
-def _decided(decision: Mapping[str, Any]) -> Document:
-    """Return what a decision to move expected."""
-    return {
-        "gain_seconds": decision.get("gain_seconds"),
-        "cost_seconds": decision.get("cost_seconds"),
-        "reason": decision.get("breach") or decision.get("explanation") or "",
-    }
+def _note_decision(move: TimelineMove, decision: Mapping[str, Any]) -> None:
+    """Add the expectation of the decision to move."""
+    move["gain_seconds"] = decision.get("gain_seconds")
+    move["cost_seconds"] = decision.get("cost_seconds")
+    move["reason"] = decision.get("breach") or decision.get("explanation") or ""
 
 
-def _promised(decision: Mapping[str, Any]) -> Document | None:
+def _promised(decision: Mapping[str, Any]) -> Promise | None:
     seconds, error = decision.get("predicted_seconds"), decision.get("error")
     if seconds is None:
         return None
@@ -264,13 +280,15 @@ def _time_of(event: Mapping[str, Any], events: Events, reports: Sequence[Documen
     return float(before[-1]["time"])
 
 
-def _moves(epochs: Sequence[Document], parts: Sequence[Document]) -> Iterator[Document]:
+def _moves(epochs: Sequence[TimelineEpoch], parts: Sequence[Document]) -> Iterator[TimelineMove]:
     """Yield each move with what it cost and what came of it."""
     for before, after in pairwise(epochs):
         done = _iterations_in(_over(parts, after["from"], after["to"]))
         then, now = before["iteration_seconds"], after["iteration_seconds"]
-        move = after["move"] or {}
-        came = (then - now) * done - (move.get("seconds") or 0.0) if then and now else None
+        move = after["move"]
+        if move is None:
+            continue
+        came = (then - now) * done - (move["seconds"] or 0.0) if then and now else None
         yield {
             "at": after["from"],
             "hosts_before": before["hosts"],
@@ -291,7 +309,7 @@ GONE = " "
 LEVELS = "_.-=*#"
 
 
-def timeline_text(timeline: Document | None) -> str:
+def timeline_text(timeline: Timeline | None) -> str:
     """Return the run over time for a terminal: a line a host, the iteration's time, the moves."""
     if timeline is None:
         return "no timeline: the run reported nothing, or its record could not be kept"
@@ -323,7 +341,7 @@ def timeline_text(timeline: Document | None) -> str:
     return "\n".join(lines)
 
 
-def _mark(timeline: Document, one: Document, host: str) -> str:
+def _mark(timeline: Timeline, one: TimelineSlice, host: str) -> str:
     """Return the character of what took most of a host's time in a slice."""
     if host not in one["hosts"]:
         return GONE
@@ -333,7 +351,7 @@ def _mark(timeline: Document, one: Document, host: str) -> str:
     return MARKS[KINDS[timeline["kinds"][spent.index(max(spent))]]]
 
 
-def _rows_of(timeline: Document, host: str) -> str:
+def _rows_of(timeline: Timeline, host: str) -> str:
     """Return the rows that a host had, one number after the other."""
     found: list[int] = []
     for epoch in timeline["epochs"]:
@@ -355,22 +373,44 @@ def phases_words(phases: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {duration(spent)}" for name, spent in phases.items())
 
 
-def move_words(move: Document) -> str:
+BEFORE_SAFE_POINT = ("start", "wait", "prefetch")
+"""Phases of a resize while the job still computes: they are no part of the resize's seconds."""
+
+
+def resize_words(seconds: float, phases: Mapping[str, float] | None) -> str:
+    """Return the seconds of a resize with its phases; those before the safe point follow apart.
+
+    Examples
+    --------
+    >>> resize_words(0.222, {"start": 1.35, "wait": 0.02, "redistribute": 0.2, "rebuild": 0.02})
+    '222 ms (redistribute 200 ms, rebuild 20.0 ms); before that, while it computed: start 1.35 s, wait 20.0 ms'
+    """
+    phases = phases or {}
+    before = {name: spent for name, spent in phases.items() if name in BEFORE_SAFE_POINT}
+    inside = {name: spent for name, spent in phases.items() if name not in before}
+    words = duration(seconds)
+    if inside:
+        words += f" ({phases_words(inside)})"
+    if before:
+        words += f"; before that, while it computed: {phases_words(before)}"
+    return words
+
+
+def move_words(move: TimelineMove) -> str:
     """Return a move, what it took and what came of it, in a sentence."""
     there = ", ".join(f"{h} {r}" for h, r in zip(move["hosts"], move["rows"], strict=True))
     words = [f"at {duration(move['at'])} to {there}"]
-    if move.get("seconds") is not None:
-        phases = f" ({phases_words(move['phases'])})" if move.get("phases") else ""
-        words.append(f"took {duration(move['seconds'])}{phases}")
+    seconds, came, gain = move["seconds"], move["came_seconds"], move["gain_seconds"]
+    if seconds is not None:
+        words.append(f"took {resize_words(seconds, move['phases'])}")
     if move["iteration_before"] and move["iteration_after"]:
         words.append(
             f"{duration(move['iteration_before'])} an iteration before, "
             f"{duration(move['iteration_after'])} after"
         )
-    if move["came_seconds"] is not None:
-        word = "gained" if move["came_seconds"] >= 0 else "lost"
-        came = f"{word} {duration(abs(move['came_seconds']))} since"
-        if move.get("gain_seconds") is not None:
-            came += f" ({duration(move['gain_seconds'])} expected of the whole rest)"
-        words.append(came)
+    if came is not None:
+        text = f"{'gained' if came >= 0 else 'lost'} {duration(abs(came))} since"
+        if gain is not None:
+            text += f" ({duration(gain)} expected of the whole rest)"
+        words.append(text)
     return "; ".join(words)

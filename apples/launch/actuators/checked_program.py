@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-MOST_SECONDS = 60.0
+MAX_SECONDS = 60.0
 """A rank that waits for others, or for its end, ends by itself after so long."""
 
 
@@ -85,8 +85,8 @@ def write(folder: Path, name: str, document: dict[str, object]) -> None:
 
 
 def wait_for(folder: Path, pattern: str, count: int) -> None:
-    """Wait until so many files are there, at most `MOST_SECONDS`."""
-    deadline = time.monotonic() + MOST_SECONDS
+    """Wait until so many files are there, at most `MAX_SECONDS`."""
+    deadline = time.monotonic() + MAX_SECONDS
     while len(list(folder.glob(pattern))) < count and time.monotonic() < deadline:
         time.sleep(0.01)
 

@@ -25,6 +25,7 @@ from apples.launch.actuators import actuator_class, checked_program
 from apples.launch.hydra import LaunchCommand
 from apples.launch.plan import HostProgram, HostSurvey, LaunchPlan, run_task, strips_of
 from apples.launch.remote.fitness import Needs
+from apples.launch.this_host import PYTHON
 from apples.resources import Host, read_host_list
 from apples.resources.schedule import Allocation
 
@@ -39,8 +40,6 @@ name = "second"
 ROWS, ITERATIONS = 100, 2
 ITERATION_SECONDS = 0.002
 """The predicted seconds of an iteration, of which a queue takes its time limit."""
-RESULT_SECONDS = 0.1
-"""Longest time that the result may be on its way."""
 PROBE = "apples.topology.sources.probe"
 """The module that describes the CPUs of a host on another machine."""
 LEFT_SECONDS = 60.0
@@ -236,7 +235,6 @@ class ActuatorChecks:
             survey.hosts,
             iterations=ITERATIONS,
             iteration_seconds=ITERATION_SECONDS,
-            result_seconds=RESULT_SECONDS,
             cpu_quotas={host.name: host.cpu * host.slots for host in hosts if host.cpu < 1},
             findings=self._actuator().look(survey),
             needs=survey.needs,
@@ -276,7 +274,7 @@ class ActuatorChecks:
 def _program(host: Host) -> HostProgram:
     """Return how the checked program is started on a host."""
     here = (sys.executable, checked_program.__file__)
-    return HostProgram(host, "default", here, (host.python or sys.executable, here[1]))
+    return HostProgram(host, "default", here, (PYTHON, here[1]))
 
 
 def _runs(record: Mapping[str, Any]) -> bool:

@@ -81,7 +81,6 @@ class LocalActuator(Actuator):
                 ranks,
                 startup_seconds=self.startup_seconds,
                 silence_seconds=self.silence_seconds or plan.silence_seconds,
-                result_seconds=plan.result_seconds,
                 talk=self.talk,
                 job=job,
                 cgroups=tuple(quotas.groups.values()),

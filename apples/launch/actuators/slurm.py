@@ -107,7 +107,6 @@ class SlurmActuator(Actuator):
             [target.rank_group for target in slurm_targets(plan)],
             startup_seconds=QUEUE_SECONDS,
             silence_seconds=self.silence_seconds or plan.silence_seconds,
-            result_seconds=plan.result_seconds,
             talk=self.talk,
             job=job,
             grace=GRACE_SECONDS,

@@ -196,8 +196,6 @@ class SshActuator(Actuator):
             self.talk(f"note: {unbound}")
         order = self._command(placed, plan, job)
         others = ssh.remote_hosts(placed)
-        if others:
-            order = ssh.relayed(order)
         if held:
             order = within(held, order)
 
@@ -207,10 +205,8 @@ class SshActuator(Actuator):
                 [target.rank_group for target in placed],
                 startup_seconds=self.startup_seconds,
                 silence_seconds=self.silence_seconds or plan.silence_seconds,
-                result_seconds=plan.result_seconds,
                 talk=self.talk,
                 job=job,
-                remote=others,
                 grace=GRACE_SECONDS if held else processes.GRACE_SECONDS,
                 limit_code=TIMED_OUT if held else None,
                 connections=_taken(connections, others, plan.hosts),

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from apples.launch.events import MessagesSent
 from apples.topology.message_matrix import CountedRank, MessageMatrix
 
-MOST_RANKS = 1024
+MAX_RANKS = 1024
 """Of all maps of a run together, whose matrix takes 34 MB; messages with others are counted as `missed`."""
-MOST_PAIRS = 1 << 18
+MAX_PAIRS = 1 << 18
 """Of ranks that have sent each other something, in all maps; others are passed over."""
 
 Pair = tuple[int, int]
@@ -36,7 +36,7 @@ class ArrayMessages:
     ([('ada', 0, 0), ('bob', 1, 0), ('bob', 2, 0)], (0, 400, 160))
     """
 
-    def __init__(self, most_pairs: int = MOST_PAIRS) -> None:
+    def __init__(self, most_pairs: int = MAX_PAIRS) -> None:
         self._most_pairs = most_pairs
         self._ranks: list[CountedRank] = []
         self._before: dict[Pair, Pair] = {}
@@ -130,7 +130,7 @@ class ArrayMessages:
             first = len(self._here) if together else 0
             for rank in range(first, first + ranks):
                 one = CountedRank(host, world, rank)
-                if one not in places and len(self._ranks) < MOST_RANKS:
+                if one not in places and len(self._ranks) < MAX_RANKS:
                     places[one] = len(self._ranks)
                     self._ranks.append(one)
                 self._here.append(places.get(one))

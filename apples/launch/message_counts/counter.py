@@ -42,8 +42,8 @@ DESTINATION = struct.Struct("=QQQ")
 WORLD_BITS = 24
 SEPARATORS = " :\t\n"
 """What ends a name in LD_PRELOAD; nothing quotes it."""
-MOST_FILES = 4096
-MOST_BYTES = 1 << 26
+MAX_FILES = 4096
+MAX_BYTES = 1 << 26
 """Of the file of a rank's counts."""
 
 
@@ -92,7 +92,7 @@ class MessageCounts:
 
         What is no file of a rank is passed over, and so is one more where there are very many.
         """
-        if not HEADER.size <= len(data) <= MOST_BYTES:
+        if not HEADER.size <= len(data) <= MAX_BYTES:
             return
         magic, identity = struct.unpack_from("=QQ", data)
         path = self.folder / f"{identity:016x}"
@@ -101,7 +101,7 @@ class MessageCounts:
         fresh = self.folder / f".{path.name}"
         # Of a full disk: it counts, and nobody reads it. Or the run is over, and the folder with it.
         with contextlib.suppress(OSError):
-            if not path.exists() and sum(1 for _ in self.folder.iterdir()) >= MOST_FILES:
+            if not path.exists() and sum(1 for _ in self.folder.iterdir()) >= MAX_FILES:
                 return
             fresh.write_bytes(data)
             fresh.replace(path)
@@ -146,7 +146,7 @@ class MessageCounts:
 
     def _tables(self) -> Iterator[tuple[int, _Table]]:
         """Yield what each rank has counted; what is no such file is left out."""
-        for path in sorted(self.folder.iterdir())[:MOST_FILES]:
+        for path in sorted(self.folder.iterdir())[:MAX_FILES]:
             try:
                 found = _read(path)
             except (OSError, ValueError, struct.error):
@@ -169,7 +169,7 @@ def _read(path: Path) -> _Table | None:
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(handle)
-        if not HEADER.size <= about.st_size <= MOST_BYTES:
+        if not HEADER.size <= about.st_size <= MAX_BYTES:
             return None
         with mmap.mmap(handle, 0, prot=mmap.PROT_READ) as view:
             magic, identity, missed, began, rank, size, used, room, host = HEADER.unpack_from(view)

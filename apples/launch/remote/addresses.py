@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from apples.resources import Host, HostList
@@ -35,16 +37,87 @@ def is_number(address: str) -> bool:
 
 
 def is_here(host: Host) -> bool:
-    """Whether a host of the list is this machine, or a part of it."""
-    if host.cpus:
+    """Whether a host of the list is this machine, or a part of it.
+
+    The address decides, else the name. CPUs without address and login are a part of this machine.
+    """
+    if host.cpus and not (host.address or host.user):
         return True
-    import socket  # noqa: PLC0415 - a list without addresses does not pay for them
+    name = host.reached_at.lower().rstrip(".")
+    numbers_here = _own_numbers()
+    if is_number(name):
+        return _canonical(name) in numbers_here
+    import socket  # noqa: PLC0415 - a list without addresses does not pay for it
 
-    import psutil  # noqa: PLC0415
+    own = socket.gethostname().lower()
+    names = {"localhost", "localhost.localdomain", own, own.partition(".")[0]}
+    with contextlib.suppress(OSError):
+        names |= names_in(Path("/etc/hosts").read_text(errors="replace"), numbers_here)
+    if name in names:
+        return True
+    # A full name may be known to the resolver only. Other names are not looked up: a list may have hundreds.
+    same = name.partition(".")[0] == own.partition(".")[0]
+    return same and _canonical(_looked_up({name: name}).get(name, "")) in numbers_here
 
-    own = {"localhost", "localhost.localdomain", socket.gethostname()}
-    own |= {a.address for addresses in psutil.net_if_addrs().values() for a in addresses}
-    return host.reached_at in own
+
+def names_in(text: str, numbers: Collection[str]) -> set[str]:
+    r"""Return the names that the text of a hosts file gives to these numbers.
+
+    Examples
+    --------
+    >>> sorted(names_in("127.0.1.1 ada.example.org ada\n10.0.0.7 bob", {"127.0.1.1"}))
+    ['ada', 'ada.example.org']
+    """
+    lines = [line.partition("#")[0].lower().split() for line in text.splitlines()]
+    known = (words for words in lines if words and _canonical(words[0]) in numbers)
+    return {name for _, *names in known for name in names}
+
+
+def _canonical(number: str) -> str:
+    """Return a number in one spelling, without the notation of IPv4 in IPv6; empty: it is none."""
+    import ipaddress  # noqa: PLC0415 - as above
+
+    try:
+        address = ipaddress.ip_address(number)
+    except ValueError:
+        return ""
+    inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(inner or address)
+
+
+def _own_numbers() -> set[str]:
+    """Return the numbers of this machine's interfaces, and the one that Debian gives its name."""
+    import psutil  # noqa: PLC0415 - as above
+
+    listed = (one.address for found in psutil.net_if_addrs().values() for one in found)
+    return {"127.0.0.1", "127.0.1.1", "::1", *map(_canonical, listed)} - {""}
+
+
+def is_own(address: str) -> bool:
+    """Whether a number is one of this machine's interfaces."""
+    return _canonical(address) in _own_numbers()
+
+
+def own_ipv4() -> list[str]:
+    """Return the IPv4 addresses of this machine's interfaces, without those of loopback."""
+    import socket  # noqa: PLC0415 - as above
+
+    import psutil  # noqa: PLC0415 - as above
+
+    listed = (one for found in psutil.net_if_addrs().values() for one in found)
+    found = [one.address for one in listed if one.family == socket.AF_INET]
+    return [address for address in found if not address.startswith("127.")]
+
+
+def is_ipv4(address: str) -> bool:
+    """Whether an address is a number of IPv4.
+
+    Examples
+    --------
+    >>> is_ipv4("10.0.0.1"), is_ipv4("fe80::1"), is_ipv4("ada")
+    (True, False, False)
+    """
+    return is_number(address) and ":" not in address
 
 
 def remote_hosts(hosts: HostList) -> tuple[Host, ...]:
@@ -100,9 +173,11 @@ def _looked_up(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _number(name: str) -> str:
+    """Return a number of a name, of IPv4 where it has one: mpiexec listens on no other."""
     import socket  # noqa: PLC0415 - as above
 
     try:
-        return str(socket.getaddrinfo(name, None)[0][4][0])
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return ""
+    return str(next((one for one in found if one[0] == socket.AF_INET), found[0])[4][0])

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-MOST_AT_ONCE = 200
-MOST_BYTES = 1 << 20
+MAX_AT_ONCE = 200
+MAX_BYTES = 1 << 20
 """Of an answer; a host that says more is cut short."""
 CHUNK = 1 << 16
 SHOWN = 300
@@ -48,9 +48,18 @@ class RemoteAnswer:
 
     @property
     def last_words(self) -> str:
-        """The last line of its talk that says something, printable."""
-        lines = [line for line in self.talk.decode(errors="replace").splitlines() if line.strip()]
-        return printable(lines[-1]) if lines else ""
+        """The last line of standard error that is not blank, printable."""
+        return _last_line(self.talk)
+
+    @property
+    def last_line(self) -> str:
+        """The last line of standard output that is not blank, printable."""
+        return _last_line(self.output)
+
+
+def _last_line(text: bytes) -> str:
+    lines = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+    return printable(lines[-1]) if lines else ""
 
 
 def printable(text: str) -> str:
@@ -75,7 +84,7 @@ def ask(
     if not questions:
         return {}
     deadline = time.monotonic() + seconds
-    with ThreadPoolExecutor(min(MOST_AT_ONCE, len(questions))) as pool:
+    with ThreadPoolExecutor(min(MAX_AT_ONCE, len(questions))) as pool:
         asked = {name: pool.submit(_ask, one, deadline, more) for name, one in questions.items()}
         return {name: future.result() for name, future in asked.items()}
 
@@ -133,7 +142,7 @@ def _talk(
                 at = time.time()
                 if data and number == process.stdout.fileno():
                     deadline, more = deadline + more, 0.0
-                heard[number] += data[: max(0, MOST_BYTES - len(heard[number]))]
+                heard[number] += data[: max(0, MAX_BYTES - len(heard[number]))]
                 if not data:
                     selector.unregister(number)
         timed_out = bool(selector.get_map())

@@ -21,10 +21,12 @@ from apples.errors import LaunchError
 
 START = (
     'import os;b=b"";'
-    'exec("while len(b)<10:b+=os.read(0,10-len(b))or os._exit(9)");n=10+int(b);'
+    'exec("while len(b)<10:b+=os.read(0,10-len(b))or os._exit(9)");n=10+int(b if b.isdigit()else os._exit(9));'
     'exec("while len(b)<n:b+=os.read(0,n-len(b))or os._exit(9)");exec(b[10:].decode())'
 )
 """Reads so many bytes of program as the first ten digits say, and becomes it. One line, no quote of a shell."""
+NO_PROGRAM = 9
+"""Exit code of `START` where standard input ends, or begins, otherwise: the login has read of it."""
 
 LIMIT = 10**10
 IMPORT = re.compile(r"^from (apples(?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)

@@ -24,7 +24,7 @@ from apples.errors import LaunchError
 from apples.launch.host_spec import SSH_FAILED
 from apples.launch.job_processes import MARK, mark
 from apples.launch.remote import bootstrap, sharing, ssh
-from apples.launch.remote.ask import CHUNK, MOST_AT_ONCE, MOST_BYTES, RemoteAnswer, printable
+from apples.launch.remote.ask import CHUNK, MAX_AT_ONCE, MAX_BYTES, RemoteAnswer, printable
 from apples.launch.remote.probe import SCHEMA
 from apples.resources import Host, HostList
 from nws import SensorDialogue, SensorReply
@@ -33,6 +33,8 @@ END_SECONDS = 2.0
 LARGEST_PIPE = 1 << 20
 """The kernel's limit for everybody's pipes: a program for the host fits, so that writing it waits for nobody."""
 LEAVE_SECONDS = 5.0
+READ_SECONDS = 1.0
+"""Time for a login that reads standard input to its end to start Python, which then finds nothing to read."""
 
 
 class HostConnection:
@@ -118,10 +120,22 @@ class HostConnection:
             at, ended = time.time(), not data
             if data and more:
                 deadline, more = deadline + more, 0.0
-            heard += data[: max(0, MOST_BYTES - len(heard))]
+            heard += data[: max(0, MAX_BYTES - len(heard))]
             found = _answered(heard)
+        if not (found or ended or heard):
+            ended = self._reads_in_place_of_python()
         code = 0 if found else self._ended() if ended else None
         return RemoteAnswer(bytes(heard), self._talk, code, at)
+
+    def _reads_in_place_of_python(self) -> bool:
+        """Whether the far end ends with its input: its login then reads what is meant for Python."""
+        self.hang_up()
+        deadline = time.monotonic() + READ_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            data = self._some(left)
+            if data is not None and not data:
+                return True
+        return False
 
     def begin_sensing(self, seconds: float) -> None:
         """Have the host's interpreter become a sensor process, and wait for its first word.
@@ -169,10 +183,6 @@ class HostConnection:
         self.write(b"next\n")
         self._waits = True
 
-    def fileno_of_input(self) -> int:
-        """Return the pipe into the connection."""
-        return self._input.fileno()
-
     def _reply(self, number: int, deadline: float) -> SensorReply:
         while number not in self._replies:
             left = deadline - time.monotonic()
@@ -217,7 +227,7 @@ class HostConnection:
         """Keep what ssh and the host say besides; False at its end."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.errors.fileno(), CHUNK)
-            self._talk += data[: max(0, MOST_BYTES - len(self._talk))]
+            self._talk += data[: max(0, MAX_BYTES - len(self._talk))]
             return bool(data)
         return True
 
@@ -299,11 +309,7 @@ class HostConnections:
         LaunchError
             There is no ssh to start.
         """
-        words = [*bootstrap.words(site=True), *([mark(self.job)] if self.job else [])]
-        argv = ssh.command(ssh.reach(host, listed), words)
-        return HostConnection(
-            host.name, argv, {**os.environ, MARK: self.job} if self.job else None
-        )
+        return log_in(ssh.reach(host, listed), self.job)
 
     @staticmethod
     def _shared(name: str, reach: ssh.Reach, socket: str) -> HostConnection:
@@ -336,7 +342,7 @@ class HostConnections:
                 connection.close(0.0)  # it had its time
             return answer, answer.at - connection.begun if answer.code == 0 else seconds
 
-        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(parcels))) as pool:
+        with ThreadPoolExecutor(min(MAX_AT_ONCE, len(parcels))) as pool:
             return dict(zip(parcels, pool.map(one, parcels), strict=True))
 
     def take(self, name: str) -> HostConnection | None:
@@ -358,6 +364,19 @@ class HostConnections:
     def __exit__(self, *_: object) -> None:
         """End all connections."""
         self.close()
+
+
+def log_in(reach: ssh.Reach, job: str = "") -> HostConnection:
+    """Return a new connection to a host, marked as a job's unless that is empty.
+
+    Raises
+    ------
+    LaunchError
+        There is no ssh to start.
+    """
+    words = [*bootstrap.words(site=True), *([mark(job)] if job else [])]
+    environment = {**os.environ, MARK: job} if job else None
+    return HostConnection(reach.name, ssh.command(reach, words), environment)
 
 
 def close_all(connections: Sequence[HostConnection]) -> None:

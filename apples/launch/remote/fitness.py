@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,14 +11,15 @@ from typing import Any, Literal
 
 from apples.launch.remote.addresses import is_number
 from apples.launch.remote.ask import RemoteAnswer, printable
+from apples.launch.remote.bootstrap import NO_PROGRAM
 from apples.launch.remote.probe import SCHEMA
 from apples.ui.units import amount, duration
 
 Status = Literal["ok", "warn", "fail"]
-LEAST_PYTHON = (3, 11)
-SKEW_SECONDS, MOST_SKEW_SECONDS = 2.0, 60.0
+MIN_PYTHON = (3, 11)
+SKEW_SECONDS, MAX_SKEW_SECONDS = 2.0, 60.0
 """Clocks that differ by more are said; by so much more, measurements would be refused."""
-DISK_BYTES, LEAST_DISK_BYTES = 100e6, 10e6
+DISK_BYTES, MIN_DISK_BYTES = 100e6, 10e6
 RESOLVE_SECONDS = 1.9
 """An own name that takes longer (the look waits for 2 s): MPI asks for it at every start."""
 
@@ -34,12 +36,16 @@ class Needs:
         Paths that must exist there, or their names in the host's directory.
     probe
         Name of the module that goes along to describe the host's CPUs; empty: nobody asks.
+    ipv6
+        Whether IPv6 alone between the hosts is enough. For mpiexec it is not, for the manager of a malleable job
+        it is.
     """
 
     modules: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     probe: str = ""
+    ipv6: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,10 @@ class Finding:
     status: Status
     detail: str
     cure: str = ""
+
+
+MEETING = "meeting"
+"""Name of the check by a trial launch (`apples.launch.meeting`), which is no check of one host from inside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,8 @@ class Fitness:
         The same for two hosts that are parts of one machine; empty where nobody knows.
     address
         Its own address on the way to here, a number; empty where nobody knows.
+    back
+        The address by which it reaches this machine, a number; empty where nobody knows.
     apples
         The version of apples its interpreter finds, empty where it finds none.
     memory
@@ -84,6 +96,7 @@ class Fitness:
     cpus: int = 0
     machine: str = ""
     address: str = ""
+    back: str = ""
     apples: str = ""
     memory: int = 0
     topology: str = ""
@@ -97,7 +110,9 @@ class Fitness:
         return ""
 
 
-def judge(host: str, answer: RemoteAnswer, seconds: float, python: str) -> Fitness:
+def judge(
+    host: str, answer: RemoteAnswer, seconds: float, python: str, address: str = ""
+) -> Fitness:
     """Return the fitness of a host from its answer to a look.
 
     Parameters
@@ -106,10 +121,12 @@ def judge(host: str, answer: RemoteAnswer, seconds: float, python: str) -> Fitne
         From the question to the answer.
     python
         The interpreter that was to answer.
+    address
+        What ssh connects to; empty: the host's name.
     """
     found = _document(answer.output)
     if found is None:
-        return Fitness(host, (_silence(answer, seconds, python),))
+        return Fitness(host, (_silence(answer, seconds, python, address or host),))
     try:
         return _judged(host, found, answer.at, seconds)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -129,21 +146,46 @@ def _document(output: bytes) -> dict[str, Any] | None:
     return None
 
 
-def _silence(answer: RemoteAnswer, seconds: float, python: str) -> Finding:
-    """Return what it means that a host did not answer."""
+NO_COMMAND = (126, 127)
+"""Exit codes of a shell that cannot run a command."""
+
+
+def _silence(answer: RemoteAnswer, seconds: float, python: str, address: str) -> Finding:
+    """Return why a host did not answer, with the text that came in place of the answer."""
+    printed = answer.last_line
+    shown = f": it prints {printed!r}" if printed else ""
+    quiet = (
+        f"its shell and start-up files: ssh {address} true </dev/null must print and read nothing"
+    )
+    if answer.code == NO_PROGRAM:
+        return Finding("login", "fail", f"its login reads standard input{shown}", quiet)
     if answer.code is None:
-        return Finding("ssh", "fail", f"no answer within {seconds:.1f} s", "is it switched on?")
+        detail = f"no answer within {seconds:.1f} s{shown}"
+        return Finding("ssh", "fail", detail, quiet if printed else "is it switched on?")
     if answer.code == 255:
-        detail = answer.last_words.removeprefix("ssh: ") or "the connection ended"
+        detail = answer.last_words.removeprefix("ssh: ") or f"the connection ended{shown}"
         return Finding("ssh", "fail", detail, "try: ssh with the same configuration")
-    detail = f"{python} does not run there: {answer.last_words or f'exit code {answer.code}'}"
-    return Finding("python", "fail", detail, "give the host its python in the host list")
+    by_python = PYTHON_WORDS.search(answer.talk.decode(errors="replace"))
+    if answer.code in NO_COMMAND or by_python:
+        why = answer.last_words or printed or f"exit code {answer.code}"
+        detail = f"{python} does not run there: {why}"
+        return Finding("python", "fail", detail, "give the host its python in the host list")
+    words = answer.last_words or printed
+    instead = f"prints {words!r} and ends" if words else "ends without a word"
+    detail = f"its login {instead} (exit code {answer.code}) in place of running {python}"
+    return Finding("login", "fail", detail, quiet)
+
+
+PYTHON_WORDS = re.compile(
+    r"^(Traceback|usage: |Unknown option|\w*Error\b|Fatal Python)|python", re.MULTILINE
+)
+"""Words of an interpreter's own on standard error."""
 
 
 def _judged(host: str, found: Mapping[str, Any], at: float, seconds: float) -> Fitness:
     asked = {**found["modules"], **found["commands"]}
     findings = (*(check(found) for check in CHECKS), _clock(float(found["time"]) - at))
-    address = str(found["address"])
+    address, back = str(found["address"]), str((found["back"] or {}).get("value", ""))
     return Fitness(
         host,
         (
@@ -154,6 +196,7 @@ def _judged(host: str, found: Mapping[str, Any], at: float, seconds: float) -> F
         max(0, int(found["cpus"])),
         printable(str(found["boot"])),
         address if is_number(address) else "",  # it goes into the machine file
+        back if is_number(back) else "",  # it goes to the proxy of this host
         printable(str(found["packages"]["apples"])),
         max(0, int(found.get("memory", 0))),
         str(found.get("topology", "")),
@@ -163,7 +206,7 @@ def _judged(host: str, found: Mapping[str, Any], at: float, seconds: float) -> F
 def _python(found: Mapping[str, Any]) -> Finding:
     there = tuple(int(part) for part in found["python"])
     shown = ".".join(map(str, there))
-    if there < LEAST_PYTHON:
+    if there < MIN_PYTHON:
         return Finding("python", "fail", shown, "needs Python 3.11 or newer")
     if there[:2] != sys.version_info[:2]:
         ours = ".".join(map(str, sys.version_info[:2]))
@@ -206,9 +249,18 @@ def _directory(found: Mapping[str, Any]) -> Finding:
 def _disk(found: Mapping[str, Any]) -> Finding:
     known = [int(free) for free in found["disk"].values() if free is not None]
     least = min(known, default=0)
-    if least < LEAST_DISK_BYTES:
+    if least < MIN_DISK_BYTES:
         return Finding("disk", "fail", f"{amount(least)} free", "make room")
     return Finding("disk", "warn" if least < DISK_BYTES else "ok", f"{amount(least)} free")
+
+
+LARGER_SHM = "make it larger: docker run --shm-size=1g, or mount -o remount,size=1g /dev/shm"
+
+
+def _shm(found: Mapping[str, Any]) -> Finding:
+    if lacking := str(found["shm"]):
+        return Finding("shm", "fail", lacking, LARGER_SHM)
+    return Finding("shm", "ok", "enough for a rank on each slot")
 
 
 def _name(found: Mapping[str, Any]) -> Finding:
@@ -227,15 +279,27 @@ def _back(found: Mapping[str, Any]) -> Finding:
     told = found["back"]
     if told is None:
         return Finding("back", "ok", "not asked")
-    if told.get("value") is True:
-        return Finding("back", "ok", f"reaches this machine in {duration(float(told['seconds']))}")
-    detail = f"cannot connect back to this machine: {told.get('error', 'no answer')}"
-    return Finding("back", "fail", detail, "open the firewall: MPI needs both ways")
+    if value := told.get("value"):
+        took = duration(float(told["seconds"]))
+        return Finding("back", "ok", f"reaches this machine as {value} in {took}")
+    errors = dict(told["errors"])
+    tried = (
+        "; ".join(f"{address}: {error}" for address, error in errors.items())
+        or "it has no address"
+    )
+    address = str(found["address"])
+    if ":" in address:
+        detail = f"is reached over IPv6 alone ({address}), and mpiexec speaks IPv4 ({tried})"
+        cure = "give both machines IPv4 addresses; sweeps and malleable jobs do without"
+        return Finding("back", "fail", detail, cure)
+    detail = f"cannot connect back to this machine ({tried})"
+    cure = "open the firewall, or list the address the machines have among themselves: MPI needs both ways"
+    return Finding("back", "fail", detail, cure)
 
 
 def _clock(skew: float) -> Finding:
     detail = f"{abs(skew):.1f} s {'ahead' if skew > 0 else 'behind'}"
-    if abs(skew) > MOST_SKEW_SECONDS:
+    if abs(skew) > MAX_SKEW_SECONDS:
         return Finding("clock", "fail", detail, "set it (NTP)")
     return Finding("clock", "warn" if abs(skew) > SKEW_SECONDS else "ok", detail)
 
@@ -255,6 +319,7 @@ def names() -> Iterator[str]:
     yield "ssh"
     yield from (check.__name__.removeprefix("_") for check in CHECKS)
     yield "clock"
+    yield MEETING
 
 
-CHECKS = (_python, _mpi, _apples, _program, _directory, _disk, _name, _back)
+CHECKS = (_python, _mpi, _apples, _program, _directory, _disk, _shm, _name, _back)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from apples.launch.remote import bootstrap, ssh
-from apples.launch.remote.addresses import is_number, numbers
+from apples.launch.remote.addresses import is_ipv4, is_number, is_own, numbers, own_ipv4
 from apples.launch.remote.connection import HostConnections
 from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
+from apples.launch.this_host import own_machine
 from apples.resources import Host, HostList
 
 # ssh's own limit for a connection is 4 s. Every plan with a dead host waits this long.
 LOOK_SECONDS = 5.5
 """For all hosts together, dead ones included."""
+MAX_WAYS = 8
+"""Of this machine's addresses, to which a host is asked to connect back."""
 BUSY_SECONDS = 6.0
 """More for a host that has begun to answer: it is not dead but busy."""
 LOOK = "apples.launch.remote.probe:main"
@@ -46,7 +49,7 @@ def preflight(
             connections = stack.enter_context(HostConnections())
         connections.open(hosts, listed)
         reaches = {host.name: ssh.reach(host, listed) for host in hosts}
-        back = _listeners(numbers(reaches), stack)
+        back = _ways_back(numbers(reaches), _listen(stack, len(hosts)), needs)
         packed = bootstrap.Program(LOOK, *([needs.probe] if needs.probe else []))
         answers = connections.look(
             {host.name: packed.parcel(_told(host, needs, back)) for host in hosts},
@@ -54,40 +57,53 @@ def preflight(
             BUSY_SECONDS,
         )
     found = {
-        name: judge(name, answer, took, reaches[name].python)
+        name: judge(name, answer, took, reaches[name].python, reaches[name].address)
         for name, (answer, took) in answers.items()
     }
-    return _no_address_twice(found)
+    return _no_loopback_beside_others(_no_address_twice(found))
 
 
-def _told(host: Host, needs: Needs, back: Mapping[str, list[object]]) -> dict[str, object]:
+def _told(host: Host, needs: Needs, back: Callable[[str], object]) -> dict[str, object]:
     return {
         "modules": list(needs.modules),
         "commands": list(needs.commands),
         "programs": list(needs.programs),
         "directory": host.directory,
         "probe": needs.probe,
-        "back": back.get(host.name),
+        "slots": host.slots,
+        "back": back(host.name),
         "start": bootstrap.START,
     }
 
 
-def _listeners(
-    addresses: Mapping[str, str], stack: contextlib.ExitStack
-) -> dict[str, list[object]]:
-    """Return where each host is to connect back to: a port that is open while they look, and says nothing."""
-    places: dict[str, list[object]] = {}
-    own = address_towards(addresses.values())
-    if not own:
-        return places
+def _listen(stack: contextlib.ExitStack, hosts: int) -> int:
+    """Return a port that is open on all addresses while hosts are looked at; 0: none could be opened."""
     with contextlib.suppress(OSError):
-        family = socket.AF_INET6 if ":" in own else socket.AF_INET
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
         listener = stack.enter_context(
-            socket.create_server((own, 0), family=family, backlog=len(addresses) + 8)
+            socket.create_server(
+                ("", 0), family=family, backlog=MAX_WAYS * hosts + 8, dualstack_ipv6=both
+            )
         )
-        port = listener.getsockname()[1]
-        places = {name: [own, port] for name in addresses}
-    return places
+        return int(listener.getsockname()[1])
+    return 0
+
+
+def _ways_back(
+    addresses: Mapping[str, str], port: int, needs: Needs
+) -> Callable[[str], dict[str, object] | None]:
+    """Return what gives the addresses of this machine to which a host is to connect: on its own way first."""
+    own = own_ipv4()
+
+    def ways(name: str) -> dict[str, object] | None:
+        source = _source(addresses.get(name, ""))
+        first = [source] if is_ipv4(source) else []
+        last = [source] if source and needs.ipv6 and not first else []
+        every = [*list(dict.fromkeys((*first, *own)))[:MAX_WAYS], *last]
+        return {"addresses": every, "port": port} if port else None
+
+    return ways
 
 
 def address_towards(addresses: Iterable[str]) -> str:
@@ -108,14 +124,35 @@ def _source(address: str) -> str:
 
 
 def _no_address_twice(found: dict[str, Fitness]) -> dict[str, Fitness]:
-    """Refuse a host that turns out to be one before it: MPI would not tell them apart."""
+    """Refuse a host with the address of an earlier host or of this machine: MPI needs distinct addresses."""
     first: dict[str, str] = {}
     for name, one in found.items():
         if not one.address or one.refusal:
             continue
         other = first.setdefault(one.address, name)
         if other != name:
-            detail = f"its address {one.address} is that of {other}"
-            twice = Finding("address", "fail", detail, "list it once, with more slots")
-            found[name] = replace(one, findings=(*one.findings, twice))
+            same = one.machine == found[other].machine
+            cure = "list it once, with more slots" if same else "give each an address of its own"
+            found[name] = _unfit(one, f"its address {one.address} is that of {other}", cure)
+        elif one.machine == own_machine() and is_own(one.address):
+            detail = f"its address {one.address} is this machine's own"
+            found[name] = _unfit(one, detail, "list this machine as localhost")
     return found
+
+
+def _no_loopback_beside_others(found: dict[str, Fitness]) -> dict[str, Fitness]:
+    """Refuse hosts that have a loopback address where others have not: the others cannot connect to them."""
+    fit = {name: one for name, one in found.items() if one.address and not one.refusal}
+    loopback = {name: one for name, one in fit.items() if one.address.startswith("127.")}
+    if len(loopback) < len(fit):
+        for name, one in loopback.items():
+            detail = (
+                f"its address {one.address} is loopback, to which the other hosts cannot connect"
+            )
+            cure = "list the address by which the others reach it; this machine is localhost"
+            found[name] = _unfit(one, detail, cure)
+    return found
+
+
+def _unfit(one: Fitness, detail: str, cure: str) -> Fitness:
+    return replace(one, findings=(*one.findings, Finding("address", "fail", detail, cure)))

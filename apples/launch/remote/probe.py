@@ -22,14 +22,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from apples.launch.this_host import located, own_machine
+from apples.launch.this_host import ipv4_beside, lacking_shared_memory, located, own_machine
 
 SCHEMA = "apples.look/1"
 START = (sys.executable, "-I", "-S", "-c")
 RESOLVE_SECONDS = 2.0
 BACK_SECONDS = 2.0
 DESCRIBE_SECONDS = 2.0
-MOST_DESCRIBED = 1 << 19
+MAX_DESCRIBED = 1 << 19
 """Characters of a topology; the answer as a whole is read to a megabyte."""
 
 
@@ -40,9 +40,9 @@ def main(told: dict[str, Any]) -> int:
     found: dict[str, Any] = {"schema": SCHEMA}
     name = socket.gethostname()
     resolved = _within(RESOLVE_SECONDS, lambda: socket.getaddrinfo(name.encode(), None)[0][4][0])
-    reached = _within(BACK_SECONDS, lambda: _reaches(told["back"])) if told["back"] else None
+    client, _, server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 3)[:3]
+    reached = _reached(told["back"], client) if told["back"] else None
     described = _within(DESCRIBE_SECONDS, lambda: _described(told["probe"]))
-    server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
     directory = os.path.expanduser(told["directory"] or "~")  # noqa: PTH111 - pathlib is slow to load
     found |= {
         "python": list(sys.version_info[:3]),
@@ -52,13 +52,14 @@ def main(told: dict[str, Any]) -> int:
         "boot": own_machine(),
         "cpus": len(os.sched_getaffinity(0)),
         "memory": _available_memory(),
-        "address": server,
+        "address": ipv4_beside(server) or server,
         "modules": {one: _importable(one) for one in told["modules"]},
         "commands": {one: _is_command(one) for one in told["commands"]},
         "programs": [place for each in told["programs"] if (place := _missing(each, directory))],
         "asked": len(told["programs"]),
         "directory": _directory(directory),
         "disk": {place: _free(place) for place in (directory, "/tmp")},  # noqa: S108 - looked at only
+        "shm": lacking_shared_memory(told["slots"]),
         "name": name,
         "resolves": resolved(),
         "back": reached() if reached else None,
@@ -118,9 +119,33 @@ def _within(seconds: float, act: Callable[[], Any]) -> Callable[[], dict[str, An
     return wait
 
 
-def _reaches(back: list[Any]) -> bool:
-    with socket.create_connection((back[0].encode(), back[1]), timeout=BACK_SECONDS):
-        return True
+def _reached(back: dict[str, Any], client: str) -> Callable[[], dict[str, Any]]:
+    """Begin to connect to the asker's addresses; return what gives the first of them that can be reached.
+
+    The address from which its ssh came, as this host sees it, comes after those of IPv4: behind a forwarded port
+    it may be the only one.
+    """
+    every = dict.fromkeys([*back["addresses"], *([client] if ":" not in client else [])])
+    begun = [
+        (address, _within(BACK_SECONDS, lambda address=address: _connects(address, back["port"])))  # type: ignore[misc]
+        for address in sorted(filter(None, every), key=lambda address: ":" in address)
+    ]
+
+    def wait() -> dict[str, Any]:
+        errors = {}
+        for address, result in begun:
+            found = result()
+            if "error" not in found:
+                return {"value": address, "seconds": found["seconds"]}
+            errors[address] = found["error"]
+        return {"errors": errors}
+
+    return wait
+
+
+def _connects(address: str, port: int) -> None:
+    host: Any = address.encode()  # as text it would load IDNA
+    socket.create_connection((host, port), timeout=BACK_SECONDS).close()
 
 
 def _described(module: str) -> str:
@@ -128,7 +153,7 @@ def _described(module: str) -> str:
     if not module:
         return ""
     word: str = importlib.import_module(module).packed()
-    return word if len(word) <= MOST_DESCRIBED else ""
+    return word if len(word) <= MAX_DESCRIBED else ""
 
 
 def _beside(name: str) -> str:

@@ -1,10 +1,10 @@
 """Logins that a user's jobs share: OpenSSH's own (``ControlMaster``), which end soon after their last use.
 
 Each job looks at every host of its list, which is a login a host and job. The first of them leaves its connection
-to a process of ssh's that ends after 15 seconds without use; whoever looks at the host meanwhile does so through
-it, and malleable jobs are reached through it, for they outlive a connection. A run that ends with its connection
-has one of its own. Where none can be shared (a long path, a full disk, a login that has as many sessions as sshd
-allows, ten) each logs in for itself.
+to a process of ssh's that ends after 15 seconds without use; jobs that look at the host meanwhile do so through
+it. A job itself, rigid or malleable, runs over a login of its own, since the process that holds a shared login
+ends all its sessions when it is killed. Where none can be shared (a long path, a full disk, a login that has as
+many sessions as sshd allows, ten) each job logs in for itself.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from apples.errors import UsageError
 from apples.io import state
 from apples.launch.job_processes import MARK
 from apples.launch.remote.ssh import Reach
 
-# A job looks at hosts through a shared login but does not live on one: the process that holds it
-# ends all sessions when it is killed, and a check can be repeated where a job cannot.
 FOLDER = "ssh"
 PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 """Paths in which ssh expands nothing."""
-LONGEST_FOLDER = 107 - len("/01234567-.0123456789abcdef") - 40
+MAX_FOLDER = 107 - len("/01234567-.0123456789abcdef") - 40
 """What leaves room in a socket's name for ours, for ssh's 40 letters of host, port and user, and for a suffix."""
 
 
@@ -39,7 +38,7 @@ def socket_name(reach: Reach) -> str:
     try:
         folder = _folder()
         found = [_facts(Path(one)) for one in (reach.config, Path.home() / ".ssh/config") if one]
-    except (OSError, RuntimeError):  # no folder, no home
+    except (OSError, RuntimeError, UsageError):  # no folder, no home
         return ""
     return f"{folder}/{hashlib.sha256(repr(found).encode()).hexdigest()[:8]}-%C" if folder else ""
 
@@ -51,7 +50,7 @@ def _folder() -> Path | None:
         state.directory() / FOLDER,
         *([Path(runtime) / "apples-ssh"] if runtime else []),
     ):
-        if PLAIN.fullmatch(str(folder)) and len(str(folder)) <= LONGEST_FOLDER:
+        if PLAIN.fullmatch(str(folder)) and len(str(folder)) <= MAX_FOLDER:
             folder.mkdir(mode=0o700, exist_ok=True)
             there = folder.lstat()
             own = stat.S_ISDIR(there.st_mode) and there.st_uid == os.getuid()

@@ -40,8 +40,6 @@ OPTIONS = (
 OWN = ("ControlMaster=no", "ControlPath=none")
 """A connection others share would outlive us, or we it, whatever the user's configuration says."""
 SHARED = ("ControlMaster=auto", "ControlPersist=15")
-JOINED = ("ControlMaster=no",)
-"""Through a login that there is; where there is none, or it takes no more sessions, one of its own."""
 INHERITED = (
     "SSH_CONNECTION",
     *(f"SLURM_{it}" for it in ("CPUS_PER_TASK", "TASKS_PER_NODE", "NTASKS", "NPROCS", "NNODES")),
@@ -129,9 +127,7 @@ def configuration(hosts: HostList) -> str:
     return str(Path(hosts.source or ".").absolute().parent / path)
 
 
-def command(
-    reach: Reach, words: Sequence[str] = (), shared: str = "", *, begins: bool = True
-) -> list[str]:
+def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[str]:
     """Return the argument list that runs the host's interpreter with `words`.
 
     Words that mean nothing to a shell may be added to it: ssh puts a space before each.
@@ -139,9 +135,7 @@ def command(
     Parameters
     ----------
     shared
-        The socket of a login that others share (`sharing`); empty: it has its own.
-    begins
-        Whether it begins such a login where there is none.
+        The socket of a login that others share (`sharing`), begun where there is none; empty: it has its own.
 
     Examples
     --------
@@ -154,7 +148,7 @@ def command(
         line = f'exec {_quoted(reach.python)} "$@"'  # what is added comes to the words
         return [*step(reach.name, reach.allocation), "sh", "-c", line, "sh", *words]
     argv = ["ssh", *(["-F", reach.config] if reach.config else [])]
-    sharing = (*(SHARED if begins else JOINED), f"ControlPath={shared}") if shared else OWN
+    sharing = (*SHARED, f"ControlPath={shared}") if shared else OWN
     for option in (*OPTIONS, *sharing):
         argv += ["-o", option]
     argv += ["-l", reach.user] if reach.user else []

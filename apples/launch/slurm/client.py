@@ -192,6 +192,24 @@ def job_end(job: int) -> SlurmJobState:
         return SlurmJobState("")
 
 
+def number_of(name: str) -> int:
+    """Return the number of the job of a name.
+
+    Raises
+    ------
+    LaunchError
+        There is none, or Slurm does not answer.
+    """
+    listed = run(["squeue", "--noheader", "--format=%i", f"--name={name}"]).split()
+    if not listed or not listed[0].isdecimal():
+        raise LaunchError(
+            f"no job is called {name}: submit the script that holds the nodes first",
+            code="allocation-missing",
+            value=name,
+        )
+    return int(listed[0])
+
+
 def submit(folder: Path, script: str) -> int:
     """Submit the script in a folder and return the job's number."""
     return replies.submitted(run(["sbatch", "--parsable", script], folder, passed()))

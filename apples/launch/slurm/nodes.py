@@ -16,16 +16,16 @@ from apples.errors import LaunchError
 from apples.launch.slurm.replies import document, entries, number, refuse_errors, text
 from apples.resources import Host, HostListDocument
 
-MOST_NAMES = 100_000
+MAX_NAMES = 100_000
 """A list longer than that is a mistake, or meant to fill the memory."""
-MOST_BRACKETS = 20
+MAX_BRACKETS = 20
 """Of one element of a list: Slurm writes one for each dimension of a name."""
 PART = re.compile(r"((?:\[[^\[\]]*\]|[^\[\],])+)(?:,|$)")
 """One element of such a list: letters and brackets, to the next comma outside of brackets."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 """A name that a host list can hold."""
 MEBIBYTE = 1 << 20
-MOST_SLOTS = 4096
+MAX_SLOTS = 4096
 """That a host of a host list has."""
 # Text, because it is the same in all versions of Slurm; `squeue --json` has three shapes.
 ALLOCATED = re.compile(r"^ +Nodes=(\S+) CPU_IDs=([0-9,-]+) Mem=([0-9]{1,12})\b", re.MULTILINE)
@@ -246,7 +246,7 @@ def host_list(nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()) -> 
         What Slurm says makes no host list.
     """
     content = {"host": host_entries(nodes, site_features)}
-    text = "# Written by: apples hosts import slurm\n" + hat.dump(content)
+    text = "# Written by: hat import slurm\n" + hat.dump(content)
     hat.parse(text, HostListDocument, source="sinfo")
     return text
 
@@ -265,7 +265,7 @@ def _host(node: SlurmNode, site_features: Sequence[str]) -> dict[str, Any]:
     if site:
         host["site"] = site
     if node.cores > 1:
-        host["slots"] = min(node.cores, MOST_SLOTS)
+        host["slots"] = min(node.cores, MAX_SLOTS)
     if node.memory > node.allocated_memory:
         host["free_memory"] = node.memory - node.allocated_memory
     if node.platform:
@@ -328,12 +328,12 @@ def expand(text: str) -> list[str]:
         if part is None:
             raise ValueError(f"no list of hosts: {text[:80]!r}")
         position = part.end()
-        if part[1].count("[") > MOST_BRACKETS:
-            raise ValueError(f"more than {MOST_BRACKETS} brackets: {part[1][:80]!r}")
+        if part[1].count("[") > MAX_BRACKETS:
+            raise ValueError(f"more than {MAX_BRACKETS} brackets: {part[1][:80]!r}")
         for name in _names(part[1]):
             names.append(name)
-            if len(names) > MOST_NAMES:
-                raise ValueError(f"more than {MOST_NAMES} hosts: {text[:80]!r}")
+            if len(names) > MAX_NAMES:
+                raise ValueError(f"more than {MAX_NAMES} hosts: {text[:80]!r}")
     return names
 
 
@@ -359,7 +359,7 @@ def _numbers(inside: str) -> Iterator[str]:
             continue
         if not (first.isdecimal() and last.isdecimal() and len(last) < 12):
             raise ValueError(f"no range of hosts: {one[:40]!r}")
-        if int(last) - int(first) > MOST_NAMES:
-            raise ValueError(f"more than {MOST_NAMES} hosts: {one[:40]!r}")
+        if int(last) - int(first) > MAX_NAMES:
+            raise ValueError(f"more than {MAX_NAMES} hosts: {one[:40]!r}")
         for value in range(int(first), int(last) + 1):
             yield str(value).zfill(len(first))

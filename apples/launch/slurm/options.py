@@ -15,7 +15,7 @@ SCRIPT = "job.sh"
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+,=&|*-]*")
 """What an option's value may be made of: nothing that a shell or Slurm's own parser would take apart."""
-LEAST_MINUTES, MOST_MINUTES = 2, 60 * 24 * 365
+MIN_MINUTES, MAX_MINUTES = 2, 60 * 24 * 365
 START_UP_SECONDS = 60.0
 """Part of the time limit beside the iterations: interpreters, data, the result."""
 GENEROUS = 3.0
@@ -52,13 +52,13 @@ class SlurmOptions:
                     field=name,
                     value=value,
                 )
-        if self.minutes is not None and not 1 <= self.minutes <= MOST_MINUTES:
+        if self.minutes is not None and not 1 <= self.minutes <= MAX_MINUTES:
             raise UsageError(
                 f"Slurm's time limit cannot be {self.minutes} minutes",
                 code="value-range",
                 field="minutes",
                 value=self.minutes,
-                bound=MOST_MINUTES,
+                bound=MAX_MINUTES,
             )
 
     @classmethod
@@ -118,5 +118,5 @@ def minutes(seconds: float, options: SlurmOptions) -> int:
     """
     if options.minutes is not None:
         return options.minutes
-    wanted = math.ceil(seconds * GENEROUS / 60) + LEAST_MINUTES
-    return min(MOST_MINUTES, max(LEAST_MINUTES, wanted))
+    wanted = math.ceil(seconds * GENEROUS / 60) + MIN_MINUTES
+    return min(MAX_MINUTES, max(MIN_MINUTES, wanted))

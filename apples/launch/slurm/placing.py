@@ -18,7 +18,7 @@ from apples.launch.binding import RankCpus, bound_apart
 from apples.launch.hydra import LAUNCH_FILE, RankGroup
 from apples.launch.rank_wrapper import PLACES, target
 from apples.topology import Topology
-from apples.topology.sources.sysfs import MOST_BYTES, read_probe
+from apples.topology.sources.sysfs import MAX_BYTES, read_probe
 
 TOLD = "cpus."
 """And the number of the rank: what its task wrote down."""
@@ -94,7 +94,7 @@ def _read(path: Path, host: str) -> dict[str, Any]:
     """Return what one task wrote down."""
     try:
         with path.open("rb") as stream:
-            told = json.loads(stream.read(MOST_BYTES))
+            told = json.loads(stream.read(MAX_BYTES))
         return {name: told[name] for name in ("schema", "boot", "cpus", "memory", "files")}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise LaunchError(

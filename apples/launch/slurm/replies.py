@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ PLANNED = re.compile(r"Job \d+ to start at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)")
 CODE = re.compile(r"[0-9]{1,9}")
 FIELD = re.compile(r"(?:^| )(\w+)=(\S*)")
 SPAN = re.compile(r"(?:(\d{1,6})-)?(\d\d):(\d\d):(\d\d)", re.ASCII)
+TASK_ENDS = re.compile(r"srun: error: [^:]{1,1000}: tasks? ([0-9,-]{1,1000}): ([ -~]{1,200})")
+TASKS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?(?:,|$)")
 WAITING = frozenset(("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING"))
 RUNNING = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"))
 
@@ -65,6 +68,37 @@ class SlurmJobState:
             # ranks end. TIMEOUT comes later than the agent's own end of the run.
             self.state == "COMPLETING" and self.reason == "TimeLimit"
         )
+
+
+def task_ends(line: str) -> dict[int, str]:
+    """Return how tasks ended, by rank, from a line that srun prints; nothing from any other line.
+
+    srun prints nothing of tasks that end with exit code 0.
+
+    Examples
+    --------
+    >>> task_ends("srun: error: bob: task 3: Segmentation fault (core dumped)")
+    {3: 'killed by SIGSEGV'}
+    >>> task_ends("srun: error: ada,bob: tasks 0-1,4: Exited with exit code 5")
+    {0: 'exit code 5', 1: 'exit code 5', 4: 'exit code 5'}
+    >>> task_ends("srun: error: ada: task 2: Out Of Memory")
+    {2: 'killed by SIGKILL; Slurm reports: Out Of Memory'}
+    >>> task_ends("srun: Terminating StepId=7.0")
+    {}
+    """
+    match = TASK_ENDS.fullmatch(line)
+    if match is None:
+        return {}
+    end = match[2].removesuffix(" (core dumped)")
+    killers = {signal.strsignal(number): number for number in signal.Signals}
+    if end in killers:
+        how = f"killed by {killers[end].name}"
+    elif end == "Out Of Memory":
+        how = f"killed by SIGKILL; Slurm reports: {end}"
+    else:
+        how = end.removeprefix("Exited with ")
+    spans = [(int(first), int(last or first)) for first, last in TASKS.findall(match[1])]
+    return {rank: how for first, last in spans for rank in range(first, last + 1)}
 
 
 def job_state(listing: str, job: int) -> SlurmJobState:

@@ -24,16 +24,17 @@ from apples.launch.ssh import carried
 from apples.topology.sources import probe
 
 MACHINES, PYTHONS, RANK = "machines", "pythons", "rank.sh"
-START_RANK = (
-    "#!/bin/sh\n"
-    'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./bind.py ./launch.json\n'
+FIND_PYTHON = (
+    'python=$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)\n'
+    'case $python in "~/"*) python=$HOME/${python#??} ;; esac\n'
 )
+START_RANK = f'#!/bin/sh\n{FIND_PYTHON}exec "$python" -I -S ./bind.py ./launch.json\n'
 """The same text always: each rank finds its interpreter in a file."""
 ASK, INTERPRETER = "ask.sh", "interpreter"
 ASK_TASK = (
     "#!/bin/sh\n"
     f'[ "${{SLURM_LOCALID:-0}}" = 0 ] || set -- {probe.BRIEF}\n'
-    'exec "$(sed -n "$((SLURM_PROCID + 1))p" ./pythons)" -I -S ./probe.py "$@" >"./cpus.$SLURM_PROCID"\n'
+    f'{FIND_PYTHON}exec "$python" -I -S ./probe.py "$@" >"./cpus.$SLURM_PROCID"\n'
 )
 """Likewise: each task writes down what it was given, the first of a node its machine too."""
 # MPICH 5.0.2 sends UCX addresses as hex and packs runs of zeros. Unwritten memory that is not zero

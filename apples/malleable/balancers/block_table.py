@@ -19,7 +19,7 @@ from apples.malleable.balancers.strategies import contiguous
 Kind = Literal["tight", "redundant", "sparse"]
 FACTOR = 4
 SPARE = 1
-MOST_BLOCKS = 1 << 20
+MAX_BLOCKS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +158,13 @@ def runs(count: int, processors: Sequence[Processor]) -> BlockTable:
 
 def demand_blocks(count: int) -> int:
     """Return the number of blocks, or refuse one that no table can hold."""
-    if not 1 <= count <= MOST_BLOCKS:
+    if not 1 <= count <= MAX_BLOCKS:
         raise UsageError(
-            f"{count} blocks: must be between 1 and {MOST_BLOCKS}",
+            f"{count} blocks: must be between 1 and {MAX_BLOCKS}",
             code="value-range",
             field="blocks",
             value=count,
-            bound=MOST_BLOCKS,
+            bound=MAX_BLOCKS,
         )
     return count
 

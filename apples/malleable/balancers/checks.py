@@ -27,8 +27,8 @@ from apples.malleable.balancers import LoadBalancer, Measured, Processor, accept
 
 SEEDS = 40
 """Random measurements beside the drawn cases."""
-MOST_BLOCKS = 40
-MOST_PROCESSORS = 8
+MAX_BLOCKS = 40
+MAX_PROCESSORS = 8
 
 
 class BalancerCheckError(UsageError):
@@ -123,9 +123,9 @@ def random_cases(seeds: int = SEEDS) -> Iterator[tuple[str, Measured]]:
                 background=chance.random(),
                 enabled=number == 0 or chance.random() < 0.7,
             )
-            for number in range(chance.randint(1, MOST_PROCESSORS))
+            for number in range(chance.randint(1, MAX_PROCESSORS))
         )
-        blocks = chance.randint(1, MOST_BLOCKS)
+        blocks = chance.randint(1, MAX_BLOCKS)
         work = tuple(chance.choice((0.0, 1.0, chance.expovariate(1.0))) for _ in range(blocks))
         owners = tuple(chance.randrange(len(processors)) for _ in range(blocks))
         yield f"random measurements, seed {seed}", Measured(work, owners, processors)

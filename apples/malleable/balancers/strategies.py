@@ -197,7 +197,7 @@ def _task(
     return -max(fitting)[1] if fitting else None
 
 
-MOST_PLACED = 512
+MAX_PLACED = 512
 """Blocks up to which a placement takes a second or so of the rank that is asked."""
 WORTH = 0.1
 """Part by which a placement made anew must be better than the present one, improved: it moves most blocks."""
@@ -208,7 +208,7 @@ def placement(measured: Measured) -> tuple[int, ...]:
 
     Bytes, each as often as its hosts are far from each other, are minimised among divisions with a step that
     `refine` would leave as it is; one beyond costs more than all messages. Without messages
-    (`Blocks(partners=..)`), and of more blocks than `MOST_PLACED`, the owners are those of `refine`.
+    (`Blocks(partners=..)`), and of more blocks than `MAX_PLACED`, the owners are those of `refine`.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def placement(measured: Measured) -> tuple[int, ...]:
     """
     refined = refine(measured)
     mean = measured.mean()
-    if not measured.messages or len(refined) > MOST_PLACED or mean <= 0:
+    if not measured.messages or len(refined) > MAX_PLACED or mean <= 0:
         return refined
     import numpy as np  # noqa: PLC0415 - a rank that is only parked loads none
 

@@ -3,9 +3,9 @@
 1. `command`: the values, from a processor map (`ResizeCommand`) to the plan of a change and its notices;
    `change_cost`: the expected cost of a change; `job_file`: the manager's description of its job; `strips`: the
    arithmetic of rows; `commits`: the files of committed states.
-2. `sealing`: lines that only the two ends of a session can have written; `messages`: a request and its outcome.
-3. `client`: the agent's end; `requests`: the job's end, the ledger of requests; `server`: its sockets.
+2. `messages`: a line, a request and its outcome.
+3. `client`: the agent's end; `requests`: the job's end, the ledger of requests; `server`: its socket.
 
-The state machines hold no socket and read no clock: ``tests/adversaries/protocol`` runs all of them under faults
-and an adversary.
+The state machines hold no socket and read no clock: ``tests/adversaries/protocol`` runs all of them with
+connections that fail and a careless peer.
 """

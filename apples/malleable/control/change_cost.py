@@ -1,7 +1,7 @@
-"""What a change of hosts costs: the bytes that move, the rate at which they do, and when it is given up.
+"""The cost of a change of hosts: the bytes that move, their rate, and the time limit.
 
-The job manager and whoever commands it reckon alike, so that the limit that was said beforehand is the one that
-holds. Standard library only, since the manager loads this.
+The job manager and the agent use the same functions, so the time limit that the agent prints is the limit that
+holds. Standard library only, because the manager loads this module.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from apples.malleable.control.command import HostRows, HostShare
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
 
 CHANGE_SECONDS = 60.0
-"""From the safe point until the new map holds, beside what the data takes to move."""
-PATIENCE = 3.0
-"""How many times the seconds that the data should take to move are waited for."""
+"""Time limit from the safe point until the new map holds, beside the time to move the data."""
+TRANSFER_MARGIN = 3.0
+"""Factor from the expected time to move the data to its time limit."""
 UNKNOWN_RATE = 1e6
-"""Bytes a second where nobody knows how fast the links are: a bad one between two sites."""
-LEAST_AHEAD = 1 << 20
-"""Bytes of constant arrays for which a safe point more is worth it: they go ahead of the change."""
-LEAST_MEASURED = 1 << 20
-"""Bytes that a change must have moved for its rate to say something of the next."""
+"""Bytes a second if the speed of the links is not known: a slow link between two sites."""
+MIN_PREFETCH_BYTES = 1 << 20
+"""Constant arrays of at least this size are prefetched, which takes one more safe point."""
+MIN_MEASURED_BYTES = 1 << 20
+"""A change that moved fewer bytes does not predict the rate of the next."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeCost:
-    """What the data of one change takes to move.
+    """The data of one change, and the time to move it.
 
     Attributes
     ----------
     bytes
-        That go from one host to another, about.
+        Estimated bytes between hosts.
     rate
-        Bytes a second, all links together, as they were last measured; 0: nobody knows.
-    most
-        Bytes that may go at most, where that is more: where blocks go is for a load balancer to say.
-    ahead
-        Of `bytes`, those of constant arrays that go while the job computes.
+        Bytes a second, all links together, as they were last measured; 0: not known.
+    max_bytes
+        Upper bound of the bytes between hosts, because a load balancer decides later where blocks go.
+    prefetched
+        Of `bytes`, those of constant arrays that move while the job computes.
 
     Examples
     --------
     >>> ChangeCost(3_200_000_000, 110e6).standstill_seconds
     29.09...
-    >>> ChangeCost(3_200_000_000, 110e6, ahead=3_000_000_000).standstill_seconds
+    >>> ChangeCost(3_200_000_000, 110e6, prefetched=3_000_000_000).standstill_seconds
     1.81...
     >>> ChangeCost(0, 0.0).limit
     60.0
@@ -52,8 +52,8 @@ class ChangeCost:
 
     bytes: int
     rate: float = 0.0
-    most: int = 0
-    ahead: int = 0
+    max_bytes: int = 0
+    prefetched: int = 0
 
     @classmethod
     def of(
@@ -65,7 +65,7 @@ class ChangeCost:
         rate: float = 0.0,
         constant_bytes: int = 0,
     ) -> ChangeCost:
-        """Return the cost of moving so many of so many rows, and with them their share of the blocks.
+        """Return the cost of moving `moved` of `rows` rows, and with them their share of the blocks.
 
         Parameters
         ----------
@@ -75,22 +75,22 @@ class ChangeCost:
         Examples
         --------
         >>> ChangeCost.of(50, 100, 8, block_bytes=1000)
-        ChangeCost(bytes=900, rate=0.0, most=1400, ahead=0)
+        ChangeCost(bytes=900, rate=0.0, max_bytes=1400, prefetched=0)
         """
         data, share = moved * row_bytes, block_bytes * moved // rows if rows else 0
-        ahead = moved * constant_bytes
-        least = ahead if ahead >= LEAST_AHEAD else 0
-        return cls(data + share, rate, data + block_bytes, least)
+        constant = moved * constant_bytes
+        prefetched = constant if constant >= MIN_PREFETCH_BYTES else 0
+        return cls(data + share, rate, data + block_bytes, prefetched)
 
     @property
     def standstill_seconds(self) -> float | None:
-        """How long the job stands still while they move; None where nobody knows the rate."""
-        return self._seconds(self.bytes - self.ahead)
+        """Seconds that the job stands still while data moves; None if the rate is not known."""
+        return self._seconds(self.bytes - self.prefetched)
 
     @property
-    def ahead_seconds(self) -> float | None:
-        """How long constant arrays travel before that; None where nobody knows the rate."""
-        return self._seconds(self.ahead)
+    def prefetch_seconds(self) -> float | None:
+        """Seconds of the prefetch of constant arrays before that; None if the rate is not known."""
+        return self._seconds(self.prefetched)
 
     def _seconds(self, size: int) -> float | None:
         if not size:
@@ -99,9 +99,10 @@ class ChangeCost:
 
     @property
     def limit(self) -> float:
-        """How long after the safe point the change is given up, and the job goes on as it was."""
-        most = max(self.bytes, self.most)
-        return CHANGE_SECONDS + PATIENCE * most / (self.rate or UNKNOWN_RATE)
+        """Seconds after the safe point until the change is aborted, and the job goes on as before."""
+        return CHANGE_SECONDS + TRANSFER_MARGIN * max(self.bytes, self.max_bytes) / (
+            self.rate or UNKNOWN_RATE
+        )
 
 
 def expected_cost(
@@ -111,7 +112,7 @@ def expected_cost(
     *,
     ordered: bool = False,
 ) -> ChangeCost:
-    """Return what it costs to take a job from where it says it is to these shares.
+    """Return the cost of a change from the hosts in a job's status to these shares.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ def expected_cost(
     --------
     >>> position = {"hosts": ["a"], "rows": [100], "row_bytes": 8, "rate": 50.0}
     >>> expected_cost(position, [HostShare("a"), HostShare("b")], lambda a, b: 100.0)
-    ChangeCost(bytes=400, rate=50.0, most=400, ahead=0)
+    ChangeCost(bytes=400, rate=50.0, max_bytes=400, prefetched=0)
     """
     names = ("row_bytes", "block_bytes", "constant_bytes")
     row_bytes, block_bytes, constant_bytes = (int(position.get(name) or 0) for name in names)
@@ -172,18 +173,18 @@ def rate_of(
 
 
 def moves(old: Sequence[HostRows], new: Sequence[HostRows]) -> Mapping[tuple[str, str], int]:
-    """Return how many rows go from one host to another.
+    """Return the number of rows that move, by old and new host.
 
     Examples
     --------
     >>> moves([HostRows("a", 0, 6), HostRows("b", 6, 4)], [HostRows("a", 0, 10)])
     {('b', 'a'): 4}
     """
-    found = {}
-    for one in old:
-        for other in new:
-            first = max(one.first_row, other.first_row)
-            last = min(one.first_row + one.rows, other.first_row + other.rows)
-            if one.host != other.host and last > first:
-                found[one.host, other.host] = last - first
-    return found
+    rows = {}
+    for source in old:
+        for target in new:
+            first = max(source.first_row, target.first_row)
+            last = min(source.first_row + source.rows, target.first_row + target.rows)
+            if source.host != target.host and last > first:
+                rows[source.host, target.host] = last - first
+    return rows

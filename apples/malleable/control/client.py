@@ -1,50 +1,43 @@
 """The agent's end of the control protocol: the state machine of one request, and the socket it works over.
 
-`Requester` is pure: time and lines go in, effects come out. Whatever is lost, it begins again with a new session
-and the same command, for the job carries a command out at most once. A deadline turns the request into its
-opposite: the command is withdrawn, unless it has begun. `ControlClient` gives it a socket and a clock.
+`Requester` is pure: time and lines go in, effects come out. If a connection is lost, it begins again on a new one
+with the same command, for the job carries a command out at most once. At its
+deadline the command is withdrawn, unless it has begun. `ControlClient` gives it a socket and a clock.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from apples.errors import LaunchError, UsageError
-from apples.io.json_lines import LineBuffer, LineError
+from apples.io.json_lines import LineBuffer, LineError, encode
+from apples.io.sockets import socket_name
 from apples.malleable.control.command import ResizeCommand
 from apples.malleable.control.messages import (
+    LINE_LIMIT,
     PROTOCOL,
     TRANSIENT_REASONS,
+    Body,
     CommandOutcome,
     CommandRequest,
+    MessageError,
     outcome_of,
-)
-from apples.malleable.control.sealing import (
-    CHALLENGE_BYTES,
-    LINE_LIMIT,
-    UNAUTHENTICATED_LINE_LIMIT,
-    Body,
-    ForgeryError,
-    Opener,
-    Proof,
-    Sealer,
-    canonical,
-    challenge_of,
     parse,
-    text_of,
 )
 
 ANSWER_SECONDS = 2.0
-"""How long an answer may take before the question is asked again."""
+"""An unanswered question is repeated after this time: the answer shows that the job manager is alive."""
 TRIES = 2
-"""How often it is asked in one session before the session counts as lost."""
+"""So often is a question asked on one connection before that counts as lost."""
+ANSWERS = {"status": "status", "cancel": "cancelling"}
+"""The reply to each question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +63,22 @@ class Requester:
     request
         A resize; or one of the questions that have one answer.
     deadline
-        When to take the command back, in the clock's seconds.
+        When to withdraw the command, in the clock's seconds.
 
     Attributes
     ----------
     outcome
-        What became of the command, once it is known.
+        The outcome of the command, once it is known.
     answer
-        What the job says to a question.
+        The answer of the job to a question.
     acknowledged
         Whether the job has the command.
-    imposter
-        Whether a peer did not know the secret.
+    error
+        Why the peer cannot be talked to: it is another job, or of another version. Permanent.
     """
 
     def __init__(
-        self,
-        job: str,
-        secret: bytes,
-        request: CommandRequest | Literal["status", "cancel"],
-        deadline: float,
-        entropy: Callable[[int], bytes],
+        self, job: str, request: CommandRequest | Literal["status", "cancel"], deadline: float
     ) -> None:
         self.job = job
         self.request = request
@@ -98,96 +86,67 @@ class Requester:
         self.outcome: CommandOutcome | None = None
         self.answer: Body | None = None
         self.acknowledged = False
-        self.imposter = self.imposter_code = ""
-        self._secret = secret
-        self._entropy = entropy
-        self._proof: Proof | None = None
-        self._opener: Opener | None = None
-        self._sealer: Sealer | None = None
+        self.error: MessageError | None = None
+        self._greeted = False
         self._asked = 0
         self._next = 0.0
 
     @property
     def settled(self) -> bool:
         """Whether there is nothing left to ask."""
-        return self.outcome is not None or self.answer is not None
+        return self.outcome is not None or self.answer is not None or self.error is not None
 
     @property
     def due(self) -> float:
         """When `tick` is due."""
         return self._next
 
-    def start(self, now: float) -> list[RequesterEffect]:
-        """Begin, or begin again."""
-        self._proof = self._opener = self._sealer = None
-        self._asked, self._next = 0, now + ANSWER_SECONDS
-        return [OpenConnection()]
+    def start(self, now: float, *, greeted: bool = False) -> list[RequesterEffect]:
+        """Begin, or begin again; `greeted`: on a connection on which the job has greeted already."""
+        self._asked, self._next, self._greeted = 0, now + ANSWER_SECONDS, greeted
+        return self._ask(now) if greeted else [OpenConnection()]
 
     def received(self, line: bytes, now: float) -> list[RequesterEffect]:
         """Take in a line of the connection that was asked for last."""
         if self.settled:
             return []
         try:
-            if self._proof is None:
-                return self._answer_challenge(parse(line, UNAUTHENTICATED_LINE_LIMIT))
-            if self._opener is None:
-                return self._authenticate(parse(line, UNAUTHENTICATED_LINE_LIMIT), now)
-            self._on_reply(self._opener.open(line), now)
-        except ForgeryError as error:
-            self.imposter, self.imposter_code = str(error), error.code
-            self._on_session_lost(now)
+            body = parse(line)
+            if not self._greeted:
+                return self._greet(body, now)
+            self._on_reply(body, now)
+        except MessageError as error:
+            self.error = error
         return []
 
     def closed(self, now: float) -> list[RequesterEffect]:
         """Take in that the connection is gone, or was never made; `tick` tries again."""
-        self._on_session_lost(now)
+        self._greeted = False
+        self._next = min(self._next, now + ANSWER_SECONDS / 8)
         return []
 
     def tick(self, now: float) -> list[RequesterEffect]:
         """Ask again, or begin again, when an answer is late."""
         if self.settled or now < self._next:
             return []
-        if self._sealer is None or self._asked >= TRIES:
+        if not self._greeted or self._asked >= TRIES:
             return self.start(now)
         return self._ask(now)
 
-    def _on_session_lost(self, now: float) -> None:
-        """Give the session up and begin again after a pause."""
-        self._sealer = None
-        self._next = min(self._next, now + ANSWER_SECONDS / 8)
-
-    def _answer_challenge(self, body: Body) -> list[RequesterEffect]:
-        """Answer the job's challenge and set one."""
+    def _greet(self, body: Body, now: float) -> list[RequesterEffect]:
+        """Check that the peer is the job, of this version, and ask."""
         if body.get("job") != self.job:
-            raise ForgeryError("the peer is another job", code="job-differs", field="job")
+            raise MessageError("the peer is another job", code="job-differs", field="job")
         if body.get("protocol") != PROTOCOL:
-            raise ForgeryError(
+            raise MessageError(
                 "it was started by another version of apples",
                 code="version-mismatch",
                 field="protocol",
             )
-        mine = self._entropy(CHALLENGE_BYTES).hex()
-        self._proof = Proof(self._secret, self.job, challenge_of(body), mine)
-        answer = {"challenge": mine, "answer": self._proof.of("requester")}
-        return [SendLine(canonical(answer))]
-
-    def _authenticate(self, body: Body, now: float) -> list[RequesterEffect]:
-        """See that the peer knows the secret too, and ask."""
-        proof = self._proof
-        if proof is None or not proof.shown("responder", text_of(body, "answer")):
-            raise ForgeryError(
-                "the peer does not know the secret of the job",
-                code="secret-unknown",
-                field="answer",
-            )
-        self._opener = Opener(proof.key("responder"))
-        self._sealer = Sealer(proof.key("requester"))
-        self.imposter = self.imposter_code = ""
+        self._greeted = True
         return self._ask(now)
 
     def _ask(self, now: float) -> list[RequesterEffect]:
-        if self._sealer is None:
-            return []
         self._asked += 1
         self._next = now + ANSWER_SECONDS
         if not isinstance(self.request, CommandRequest):
@@ -197,18 +156,19 @@ class Requester:
         else:
             body = self.request.body()
             self._next = min(self._next, self.deadline)
-        return [SendLine(self._sealer.seal(body))]
+        return [SendLine(encode(body))]
 
     def _on_reply(self, body: Body, now: float) -> None:
-        """Take in what the job says."""
-        said = body.get("reply")
+        """Take in a reply; one to an earlier request on this connection is ignored."""
+        reply = body.get("reply")
         if not isinstance(self.request, CommandRequest):
-            self.answer = body
-        elif said == "ack":
+            if reply == ANSWERS[self.request]:
+                self.answer = body
+        elif reply == "ack":
             self.acknowledged, self._asked = True, 0
             if now < self.deadline:
                 self._next = min(now + ANSWER_SECONDS, self.deadline)
-        else:
+        elif reply not in ANSWERS.values():
             outcome = outcome_of(body)
             if outcome.id == self.request.id:
                 self.outcome = outcome
@@ -216,132 +176,155 @@ class Requester:
 
 CONNECT_SECONDS = 2.0
 SILENCE_SECONDS = 10.0
-"""A job that answers nothing for so long, over and over asked, counts as gone."""
+"""A job that does not answer for this time, although it is asked again and again, counts as gone."""
 RESIZE_SECONDS = 60.0
-"""How long a command may wait for the job before it is taken back."""
+"""How long a command may wait for the job before it is withdrawn."""
 
 
 class ControlClient:
-    """Speaks with the control server that a file announces.
+    """Sends requests to the control server of a job, all over one connection.
+
+    It connects at the first request, and again at the next one if the connection was lost. A context manager
+    closes it; the client can be used again afterwards. While one thread waits for an answer, for example to a
+    resize, a request of another thread has a connection of its own.
 
     Parameters
     ----------
-    announce
-        The file; read again for every connection.
+    path
+        The server's socket.
     over
-        Says whether the job is over, so that nobody waits for an answer that cannot come.
+        Returns whether the job is over: then no answer can come.
     """
 
     def __init__(
         self,
         job: str,
-        secret: bytes,
-        announce: Path,
+        path: Path,
         over: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.job = job
-        self._secret = secret
-        self._announce = announce
         self._over = over
         self._clock = clock
+        self._path = path
+        self._connection = ClientConnection(path)
+        self._in_use = threading.Lock()
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, if there is one."""
+        self._connection.close()
 
     def status(self, seconds: float = SILENCE_SECONDS) -> Body:
-        """Return what the job says of itself, asked for at most `seconds`.
+        """Return the status of the job; waits at most `seconds` for it.
 
         Raises
         ------
         LaunchError
-            Nobody who knows the secret answers. Transient, unless the job is over.
+            The job does not answer. Transient, unless the job is over.
         """
         return self._question("status", seconds)
 
     def cancel(self, seconds: float = SILENCE_SECONDS) -> Body:
-        """Ask the job to end; it has heard so when this returns."""
+        """Ask the job to end; it has received that when this returns."""
         return self._question("cancel", seconds)
 
     def _question(self, ask: Literal["status", "cancel"], seconds: float) -> Body:
-        requester = self._requester(ask, self._clock() + seconds)
+        requester = Requester(self.job, ask, self._clock() + seconds)
         self._follow(requester, self._clock() + seconds)
         if requester.answer is None:
             raise self._silent(requester)
         return requester.answer
 
     def resize(self, command: ResizeCommand, seconds: float) -> CommandOutcome:
-        """Return what became of a command; after `seconds` it is taken back, unless it has begun.
+        """Return the outcome of a command; after `seconds` it is withdrawn, unless it has begun.
 
         Raises
         ------
         LaunchError
-            Nobody answers any more: whether it was carried out is not known.
+            The job does not answer any more: whether it carried the command out is not known.
         """
         request = CommandRequest(secrets.token_hex(16), command)
-        requester = self._requester(request, self._clock() + seconds)
+        requester = Requester(self.job, request, self._clock() + seconds)
         self._follow(requester, None)
         if requester.outcome is None:
             raise self._silent(requester)
         return requester.outcome
 
     def _silent(self, requester: Requester) -> LaunchError:
-        """Return the error of a job that gave no answer, with what was wrong with who did answer."""
-        why = f": {requester.imposter}" if requester.imposter else ""
+        """Return the error of a job that gave no answer, with what was wrong with a peer that did."""
+        error = requester.error
+        why = f": {error}" if error else ""
         return LaunchError(
             f"job {self.job} gave no answer{why}; see: apples jobs {self.job}",
             code="job-unanswered",
             job=self.job,
-            reason=requester.imposter or None,
-            cause=requester.imposter_code or None,
+            reason=str(error) if error else None,
+            cause=error.code if error else None,
         )
 
-    def _requester(
-        self, request: CommandRequest | Literal["status", "cancel"], deadline: float
-    ) -> Requester:
-        return Requester(self.job, self._secret, request, deadline, secrets.token_bytes)
-
     def _follow(self, requester: Requester, limit: float | None) -> None:
-        """Carry lines and time to the machine until it is settled."""
-        line = ClientConnection(self._announce)
-        heard = self._clock()
+        """Carry lines and time to the machine until it is settled, or the job counts as gone.
+
+        A request that is left without an answer closes the connection: a late answer must not count for the next.
+        """
+        if self._in_use.acquire(blocking=False):
+            try:
+                self._exchange(self._connection, requester, limit)
+            finally:
+                self._in_use.release()
+        else:
+            connection = ClientConnection(self._path)
+            self._exchange(connection, requester, limit)
+            connection.close()
+
+    def _exchange(
+        self, connection: ClientConnection, requester: Requester, limit: float | None
+    ) -> None:
+        answered_at = self._clock()
+        connection.act(requester.start(answered_at, greeted=connection.greeted))
         try:
-            line.act(requester.start(heard))
             while not requester.settled:
                 now = self._clock()
                 if limit is not None and now > limit:
                     return
-                if now - heard > SILENCE_SECONDS or (self._over() and not line.open):
-                    why = f" ({requester.imposter})" if requester.imposter else ""
-                    raise LaunchError(
-                        f"job {self.job} does not answer{why}",
-                        code="job-unanswered",
-                        job=self.job,
-                        reason=requester.imposter or None,
-                        cause=requester.imposter_code or None,
-                    )
-                for came in line.read(max(0.01, min(requester.due - now, 0.5))):
-                    heard = self._clock()
-                    line.act(requester.received(came, heard))
-                if line.lost:
-                    line.lost = False
-                    line.act(requester.closed(self._clock()))
-                line.act(requester.tick(self._clock()))
+                if now - answered_at > SILENCE_SECONDS or (self._over() and not connection.open):
+                    return
+                for line in connection.read(max(0.01, min(requester.due - now, 0.5))):
+                    answered_at = self._clock()
+                    connection.act(requester.received(line, answered_at))
+                if connection.lost:
+                    connection.lost = False
+                    connection.act(requester.closed(self._clock()))
+                connection.act(requester.tick(self._clock()))
         finally:
-            line.close()
+            if not requester.settled or requester.error is not None:
+                connection.close()
 
 
 class ClientConnection:
-    """One connection at a time, to wherever the file says just now.
+    """One connection at a time to a job's socket.
 
     Attributes
     ----------
     lost
-        Whether the connection ended, or could not be made, since one looked.
+        Whether the connection ended, or could not be made, since the last check.
+    greeted
+        Whether there is a connection on which a line has come.
     """
 
-    def __init__(self, announce: Path) -> None:
-        self._announce = announce
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._socket: socket.socket | None = None
         self._lines = LineBuffer(LINE_LIMIT)
-        self.lost = False
+        self.lost = self.greeted = False
 
     @property
     def open(self) -> bool:
@@ -349,22 +332,23 @@ class ClientConnection:
         return self._socket is not None
 
     def act(self, effects: list[RequesterEffect]) -> None:
-        """Do what the machine wants done."""
+        """Carry out the effects of the machine."""
         for effect in effects:
             try:
                 if isinstance(effect, OpenConnection):
                     self._connect()
                 elif self._socket is not None:
-                    self._socket.sendall(effect.line + b"\n")
-            except (OSError, ValueError, KeyError, TypeError):
+                    self._socket.sendall(effect.line)
+            except OSError:
                 self.close()
                 self.lost = True
 
     def _connect(self) -> None:
         self.close()
-        where = json.loads(self._announce.read_text("ascii"))
-        address = (str(where["address"]), int(where["port"]))
-        self._socket = socket.create_connection(address, timeout=CONNECT_SECONDS)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(CONNECT_SECONDS)
+        with socket_name(self._path) as name:
+            self._socket.connect(name)
 
     def read(self, seconds: float) -> list[bytes]:
         """Return the lines that came, waiting at most `seconds` for the first."""
@@ -387,13 +371,14 @@ class ClientConnection:
             self.lost = True
             return []
         self._socket.settimeout(CONNECT_SECONDS)
+        self.greeted = self.greeted or bool(lines)
         return lines
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
-        self._socket, self._lines = None, LineBuffer(LINE_LIMIT)
+        self._socket, self._lines, self.greeted = None, LineBuffer(LINE_LIMIT), False
 
 
 REFUSAL_CODES: Mapping[str, str] = {

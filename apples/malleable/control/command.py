@@ -91,7 +91,7 @@ class HostRows:
     weight: float = 1.0
 
 
-ChangeOrigin = Literal["start", "live", "moved", "saved", "commit"]
+ChangeOrigin = Literal["start", "live", "saved", "commit"]
 """Where the data of a change is: nowhere yet (``start``), in the old members (``live``), in the commit that a
 restart was made of (``moved``), in what the members saved when a change was taken back (``saved``), or in the last
 commit before hosts were lost (``commit``)."""
@@ -121,7 +121,7 @@ class ChangePlan:
         Host -> CPUs its ranks are bound to from now on, where the command said so.
     values
         The declared state of rank 0. Completed by rank 0.
-    ahead
+    prefetched
         Ranks, host and number there, that have got their parts of constant arrays already.
     distances
         Host -> other host -> what a byte between them costs, as the job was told at its start.
@@ -139,7 +139,7 @@ class ChangePlan:
     attempt: int = 1
     cpus: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
-    ahead: tuple[tuple[str, int], ...] = ()
+    prefetched: tuple[tuple[str, int], ...] = ()
     distances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
@@ -151,8 +151,8 @@ class ChangePlan:
         """Return the plan of a document."""
         maps = {name: tuple(HostRows(**one) for one in raw[name]) for name in ("old", "new")}
         more = {"lost": tuple(raw["lost"]), "constants": tuple(raw["constants"])}
-        ahead = tuple((host, rank) for host, rank in raw["ahead"])
-        return cls(**{**raw, **more, **maps, "ahead": ahead})
+        prefetched = tuple((host, rank) for host, rank in raw["prefetched"])
+        return cls(**{**raw, **more, **maps, "prefetched": prefetched})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +163,8 @@ class ResizeDone:
     ----------
     phases
         Seconds of each phase, in order: ``start`` (processes of new hosts, while the job computes),
-        ``wait`` (for the safe point), ``ahead`` (constant arrays travel, while the job computes),
-        ``commit`` (where the job is restarted to be changed), ``join``,
-        ``redistribute``, ``rebuild``, ``leave`` (until released hosts are empty).
+        ``wait`` (for the safe point), ``prefetch`` (constant arrays travel while the job computes),
+        ``join``, ``redistribute``, ``rebuild``, ``leave`` (until released hosts are empty).
         ``seconds`` counts from the safe point to the last of them.
     moved_rows, moved_bytes
         Rows and bytes that went from one rank to another.
@@ -210,7 +209,7 @@ class RolledBack:
     code: str = "host-lost"
 
 
-LONGEST_NEWS = 1 << 16
+MAX_NEWS = 1 << 16
 """Bytes of a line that an agent reads (`apples.launch.events`)."""
 
 
@@ -227,7 +226,7 @@ def say_moved(
         "members": [(one.host, one.rows) for one in notice.members],
         "seconds": notice.seconds, "phases": phases,
     })  # fmt: skip
-    if len(line) < LONGEST_NEWS:
+    if len(line) < MAX_NEWS:
         emit(line)
 
 
@@ -284,7 +283,7 @@ class CommandSource(ABC):
     """The job manager's end of the control protocol, inside its process and its one loop.
 
     The manager calls everything here from that loop, never concurrently, and none of it may block. The commands
-    that it hands out have been admitted: authenticated, fresh, within the limits, of known hosts.
+    that it hands out have been admitted: fresh, within the limits, of known hosts.
     """
 
     @abstractmethod
@@ -309,14 +308,6 @@ class CommandSource(ABC):
         For each command that is one `ResizeDone`, `ResizeRefused` or `RolledBack`; at last one `JobEnded`, which
         answers a command that was under way too.
         """
-
-    @abstractmethod
-    def deadline(self) -> float | None:
-        """Return when (on time.monotonic's clock) `tick` wants to be called, None for not at all."""
-
-    @abstractmethod
-    def tick(self) -> None:
-        """Do what was due."""
 
     @abstractmethod
     def close(self) -> None:

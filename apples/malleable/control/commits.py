@@ -1,8 +1,9 @@
-"""Commits on disk: their names and manifests, for whoever makes them, takes them, or asks what there is.
+"""Commits on disk: the names of their files, and their manifests.
 
-A commit is a data file and a manifest with sizes and checksums, which comes last: written beside, synced, renamed,
-the directory synced. A commit without a whole manifest does not exist. Constant arrays are not in it but in a copy
-of their own, two files likewise, to whose number the manifest refers. Standard library only.
+A commit has a file for each rank, with its image, and a manifest with their sizes and checksums. The manifest
+comes last: it is written beside, synced and renamed, then the directory is synced. A commit without a whole
+manifest does not exist. Constant arrays are in a copy of their own, with files of the same kinds. The manifest of
+a commit has the number of that copy. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,31 +19,31 @@ from typing import Any, Literal
 
 from apples.io.naming import naming
 
-SCHEMA = "apples.commit/1"
+SCHEMA = "apples.commit/2"
 KEPT_COMMITS = 2
 # Ranks of an earlier attempt, on a host that was cut off, may still commit: attempts must never
 # share a number.
 ATTEMPT_COMMITS = 1_000_000_000
-"""Numbers of commits that each attempt to run a job has for itself: what is left of an attempt before, on a host
-that could not be reached, overwrites nothing."""
+"""Range of commit numbers of each attempt to run a job: processes of an earlier attempt that are left on a host
+that could not be reached overwrite nothing."""
 
 Manifest = dict[str, Any]
 Kind = Literal["commit", "constant"]
-"""What changes from commit to commit, or the constant arrays."""
+"""Data that changes from commit to commit, or the constant arrays."""
 
 
-def data_path(directory: Path, number: int, kind: Kind = "commit") -> Path:
-    """Return where a commit's rows are."""
-    return directory / f"{kind}-{number:08d}.data"
+def data_path(directory: Path, number: int, rank: int, kind: Kind = "commit") -> Path:
+    """Return the path of the file with a rank's image."""
+    return directory / f"{kind}-{number:08d}.{rank}.data"
 
 
 def manifest_path(directory: Path, number: int, kind: Kind = "commit") -> Path:
-    """Return where its manifest is."""
+    """Return the path of the manifest."""
     return directory / f"{kind}-{number:08d}.json"
 
 
 def publish(directory: Path, number: int, manifest: Manifest, kind: Kind = "commit") -> None:
-    """Make a commit exist: durable when this returns. Its data must be so before."""
+    """Write the manifest of a commit, whose data is durable already; durable when this returns."""
     body = {"schema": SCHEMA, "commit": number, **manifest}
     text = json.dumps({**body, "check": _check(body)})
     path = manifest_path(directory, number, kind)
@@ -60,17 +61,21 @@ def publish(directory: Path, number: int, manifest: Manifest, kind: Kind = "comm
 
 
 def prune(directory: Path, newest: int) -> None:
-    """Remove what is older than the kept commits, `newest` among them, and manifests that were never completed.
+    """Remove commits older than the kept ones (including `newest`), and incomplete manifests.
 
-    Of constant arrays the copies are kept to which a commit refers that is there.
+    A manifest that is damaged, or of another format, is no commit and evicts none.
+
+    Copies of constant arrays are kept while an existing commit refers to them.
     """
-    numbers = [_number(path) or 0 for path in directory.glob("commit-*.json")]
-    oldest = sorted(number for number in numbers if number <= newest)[-KEPT_COMMITS:][0]
+    numbers = [int(manifest["commit"]) for manifest in whole_manifests(directory)]
+    oldest = sorted({newest, *(number for number in numbers if number <= newest)})[-KEPT_COMMITS:][
+        0
+    ]
     for path in directory.glob("commit-*"):
         number = _number(path)
         if number is not None and (number < oldest or path.suffix == ".part"):
             _remove(path)
-    needed = {one.get("constant", 0) for one in whole_manifests(directory)}
+    needed = {manifest.get("constant", 0) for manifest in whole_manifests(directory)}
     for path in directory.glob("constant-*"):
         number = _number(path)
         if number is not None and number <= newest and number not in needed:
@@ -78,16 +83,14 @@ def prune(directory: Path, newest: int) -> None:
 
 
 def remove(directory: Path, number: int) -> None:
-    """Remove what there is of a commit that failed, so that a full disk has its room back."""
-    kinds: tuple[Kind, ...] = ("commit", "constant")
-    for kind in kinds:
-        manifest = manifest_path(directory, number, kind)
-        for path in (manifest, manifest.with_suffix(".part"), data_path(directory, number, kind)):
+    """Remove the files of a commit that failed, to free a full disk."""
+    for path in directory.iterdir():
+        if _number(path) == number:
             _remove(path)
 
 
 def whole_manifests(directory: Path) -> Iterator[Manifest]:
-    """Yield the manifests of commits that are whole, newest first; data is not looked at."""
+    """Yield the whole manifests of commits, newest first, without a check of their data."""
     try:
         paths = [path for path in directory.glob("commit-*.json") if _number(path) is not None]
     except OSError:
@@ -97,13 +100,23 @@ def whole_manifests(directory: Path) -> Iterator[Manifest]:
             yield document
 
 
+def other_schema(directory: Path) -> str:
+    """Return the schema of a commit that another version of this software wrote; empty if there is none."""
+    for path in directory.glob("commit-*.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            schema = str(json.loads(path.read_text(encoding="utf-8")).get("schema", ""))
+            if schema.partition("/")[0] == SCHEMA.partition("/")[0] and schema != SCHEMA:
+                return schema
+    return ""
+
+
 def constant_manifest(directory: Path, commit: Manifest) -> Manifest:
     """Return the manifest of the copy of constant arrays that a commit refers to; empty if it is not whole."""
     return _whole(manifest_path(directory, commit.get("constant", 0), "constant"))
 
 
 def highest_commit(directory: Path) -> int:
-    """Return the highest number any file of a commit bears, whole or not; 0 if there is none."""
+    """Return the highest commit number in any file name; 0 if there is none."""
     try:
         numbers = [_number(path) or 0 for path in directory.glob("commit-*")]
     except OSError:
@@ -131,5 +144,5 @@ def _check(body: Manifest) -> int:
 
 
 def _number(path: Path) -> int | None:
-    found = re.fullmatch(r"(?:commit|constant)-(\d{8,})", path.stem)
-    return int(found[1]) if found else None
+    name = re.match(r"(?:commit|constant)-(\d{8,})\.", path.name)
+    return int(name[1]) if name else None

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from apples.launch.host_spec import HostSpec, place_of
 from apples.malleable.control.command import HostShare
@@ -17,8 +17,6 @@ SCHEMA = "apples.job-file/1"
 RUN_FILE = "run"
 """In a job's folder: the path of the folder that its run has elsewhere, for whoever clears up after all that would
 have done so was killed."""
-ENGINES = ("auto", "merge", "restart")
-EngineName = Literal["auto", "merge", "restart"]
 
 
 class JobFileError(ValueError):
@@ -59,13 +57,8 @@ class JobFile:
         Directory for committed states, empty: none are made.
     commit_seconds
         How often; 0: only when the program says so. None: as often as costs little, in memory alone.
-    engine
-        ``merge``, ``restart``, or ``auto``: chosen by looking.
-    world
-        Where processes can only be started all at once (a rigid allocation): the argument list before
-        the ranks' segments, as ``srun``'s or mpiexec's; empty: each host has a launcher of its own.
     control
-        For the control server alone.
+        Path of the socket of the control server; empty: there is none.
     attempt
         How often the job was started, this time included: from the second on it begins with its last commit.
     epoch
@@ -84,9 +77,7 @@ class JobFile:
     maximum: int = 0
     commits: str = ""
     commit_seconds: float | None = None
-    engine: EngineName = "auto"
-    world: tuple[str, ...] = ()
-    control: Mapping[str, Any] = field(default_factory=dict)
+    control: str = ""
     attempt: int = 1
     epoch: int = 0
     scheduled: bool = False
@@ -119,8 +110,7 @@ def loads(text: str) -> JobFile:
         schema = raw.pop("schema")
         hosts = tuple(place_of(entry) for entry in raw.pop("hosts"))
         members = tuple(_share(entry) for entry in raw.pop("members"))
-        world = tuple(raw.pop("world", ()))
-        found = JobFile(hosts=hosts, members=members, world=world, **raw)
+        found = JobFile(hosts=hosts, members=members, **raw)
         _check(schema, found)
     except JobFileError:
         raise
@@ -142,10 +132,6 @@ def _check(schema: object, job: JobFile) -> None:
             f"attempt {job.attempt} is not above 0, or epoch {job.epoch} below it",
             code="value-range",
             field="attempt",
-        )
-    if job.engine not in ENGINES:
-        raise JobFileError(
-            f"engine: {job.engine!r} must be one of {', '.join(ENGINES)}", field="engine"
         )
 
 

@@ -12,26 +12,32 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from apples.io.json_lines import LineError, decode
 from apples.launch.host_spec import HOSTS_LIMIT, HostSpec, place_of
 from apples.malleable.control.command import (
     HostShare,
     ResizeCommand,
 )
-from apples.malleable.control.sealing import Body, ForgeryError, text_of
 
+Body = dict[str, Any]
+
+LINE_LIMIT = 1 << 20
+"""Bytes of one line; a longer one ends its session."""
+DEPTH_LIMIT = 8
+"""How deep a body may nest."""
 DETAIL_LIMIT = 1000
-"""Characters of what an outcome says beyond its kind."""
-PROTOCOL = 4
-"""Changes with the messages; 3 had no places in a request, 2 no rate, and called a rollback ``failed``."""
+"""Maximum length of an outcome's detail, in characters."""
+PROTOCOL = 5
+"""Version of the messages. Versions up to 4 were sealed messages over TCP."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 IDENTIFIER = re.compile(r"[0-9a-f]{16,64}")
 
 CPUS_LIMIT = 4096
 SLOTS_LIMIT = 1 << 20
 
-PHASES = ("start", "wait", "ahead", "commit", "join", "redistribute", "rebuild", "leave", "inspect", "signal",
+PHASES = ("start", "wait", "prefetch", "commit", "join", "redistribute", "rebuild", "leave", "inspect", "signal",
           "checkpoint", "restart")  # fmt: skip
-"""The order in which reports show the phases of a resize or a migration; one not named here comes last."""
+"""The order of phases in reports of a resize or a migration. Other phases come last."""
 
 RefusalReason = Literal[
     "below_minimum", "over_maximum", "unknown_host", "busy", "stale", "malformed", "withdrawn",
@@ -40,6 +46,44 @@ RefusalReason = Literal[
 OutcomeKind = Literal["done", "nack", "failed", "rolled_back", "ended"]
 TRANSIENT_REASONS: frozenset[str] = frozenset({"busy", "stale", "withdrawn", "ending"})
 """The same request may be granted later; for the other reasons it never will."""
+
+
+class MessageError(Exception):
+    """A line is not a message of this protocol.
+
+    Attributes
+    ----------
+    code
+        Names the condition, for example ``message-invalid``.
+    field
+        The field of the line's body that is wrong; empty: the line itself.
+    """
+
+    def __init__(self, message: str, *, code: str = "message-invalid", field: str = "") -> None:
+        super().__init__(message)
+        self.code, self.field = code, field
+
+
+def parse(line: bytes) -> Body:
+    """Return the JSON object that a line is.
+
+    Raises
+    ------
+    MessageError
+        The line is not an object, too long, or too deep.
+    """
+    try:
+        return decode(line, LINE_LIMIT, DEPTH_LIMIT)
+    except LineError as error:
+        raise MessageError(str(error)) from None
+
+
+def text_of(body: Body, key: str, limit: int = 256) -> str:
+    """Return a text of a body; raise `MessageError` if it is not a text or is longer than `limit`."""
+    value = body.get(key)
+    if not isinstance(value, str) or len(value) > limit:
+        raise MessageError(f"'{key}' must be a text of at most {limit} characters", field=key)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +121,15 @@ class CommandOutcome:
     Attributes
     ----------
     kind
-        ``done``: was carried out, once. Refused is what is answered by ``nack``, which never was and never will
-        be carried out, or by ``failed``: the job tried and is as it was; its epoch has passed all the same.
-        ``rolled_back``: a member was lost, and the job goes on from its last commit. ``ended``: the job is over.
+        ``done``: it was carried out, once. ``nack``: it was refused, and is never carried out. ``failed``: the job
+        tried and is unchanged; its epoch has passed all the same. ``rolled_back``: a member was lost, and the job
+        goes on from its last commit. ``ended``: the job is over.
     reason, detail
-        Of a nack, in one word and in one line; of all others but ``done`` the line.
+        Of a nack, in one word and in one line. Other kinds except ``done`` have the line only.
     seconds, phases
-        From the safe point on, and of what that consists (`apples.malleable.control.command.ResizeDone`).
+        Time from the safe point on, and its phases (`apples.malleable.control.command.ResizeDone`).
     iteration
-        To which the job was rolled back.
+        Iteration of the commit to which the job was rolled back.
     code
         Of ``failed``, ``rolled_back`` and ``ended``: names the condition, for example ``host-lost``.
     """
@@ -102,7 +146,7 @@ class CommandOutcome:
 
     @property
     def answer(self) -> str:
-        """What it is called in records: ``done``, ``refused``, ``rolled back`` or ``ended``."""
+        """The word for it in records: ``done``, ``refused``, ``rolled back`` or ``ended``."""
         return "refused" if self.kind in ("nack", "failed") else self.kind.replace("_", " ")
 
     def body(self) -> Body:
@@ -119,17 +163,17 @@ def request_of(body: Body) -> CommandRequest:
 
     Raises
     ------
-    ForgeryError
-        It is none: the message says what is wrong with which field.
+    MessageError
+        The body is not a request. The message names the field and the fault.
     """
     identifier, entries, ordered = identifier_of(body), body.get("hosts"), body.get("ordered")
     if not isinstance(entries, list) or not 1 <= len(entries) <= HOSTS_LIMIT:
-        raise ForgeryError(f"'hosts' must be a list of 1 to {HOSTS_LIMIT} hosts", field="hosts")
+        raise MessageError(f"'hosts' must be a list of 1 to {HOSTS_LIMIT} hosts", field="hosts")
     if type(ordered) is not bool:
-        raise ForgeryError("'ordered' must be true or false", field="ordered")
+        raise MessageError("'ordered' must be true or false", field="ordered")
     shares = tuple(_share(entry) for entry in entries)
     if len({share.host for share in shares}) < len(shares):
-        raise ForgeryError("'hosts' names a host twice", code="host-repeated", field="hosts")
+        raise MessageError("'hosts' names a host twice", code="host-repeated", field="hosts")
     places = _places(body.get("places"), {share.host for share in shares})
     rate = _rate(body.get("rate"))
     command = ResizeCommand(count_of(body, "epoch"), shares, ordered, rate, places)
@@ -137,34 +181,34 @@ def request_of(body: Body) -> CommandRequest:
 
 
 def _places(entries: Any, hosts: Collection[str]) -> tuple[HostSpec, ...]:
-    """Return how hosts of a map are reached: each once, and none but those."""
+    """Return the host specifications of a request: each host once, and only hosts of the map."""
     if not isinstance(entries, list) or len(entries) > len(hosts):
-        raise ForgeryError("'places' must be a list of hosts of the map", field="places")
+        raise MessageError("'places' must be a list of hosts of the map", field="places")
     try:
-        found = tuple(place_of(entry) for entry in entries)
-        right = all(_is_place(place) for place in found)
+        places = tuple(place_of(entry) for entry in entries)
+        right = all(_is_place(place) for place in places)
     except (TypeError, ValueError):
-        right, found = False, ()
+        right, places = False, ()
     if not right:
-        raise ForgeryError(
+        raise MessageError(
             "an entry of 'places' lacks how its host is reached",
             code="host-invalid",
             field="places",
         )
-    names = {place.host for place in found}
-    if len(names) < len(found) or not names <= set(hosts):
-        raise ForgeryError(
+    names = {place.host for place in places}
+    if len(names) < len(places) or not names <= set(hosts):
+        raise MessageError(
             "'places' has a host twice, or a host that is not in the map",
             code="host-unknown",
             field="places",
         )
-    return found
+    return places
 
 
 def _is_place(one: HostSpec) -> bool:
     """Return whether every part of a host is of its kind."""
     texts = (one.host, one.python, one.bind, one.mpiexec, one.cgroup, one.directory)
-    lists = (one.program, one.options, one.reach, one.again, one.programs, one.enter)
+    lists = (one.program, one.options, one.reach, one.programs, one.enter)
     variables = one.environment if isinstance(one.environment, dict) else {"": None}
     words = [*texts, *(word for each in lists for word in each), *variables, *variables.values()]
     numbers = [one.slots, *one.cpus]
@@ -179,48 +223,48 @@ def _is_place(one: HostSpec) -> bool:
 
 def _rate(value: Any) -> float:
     if type(value) not in {int, float} or not 0 <= value < math.inf:
-        raise ForgeryError("'rate' must be a number from 0", field="rate")
+        raise MessageError("'rate' must be a number from 0", field="rate")
     return float(value)
 
 
 def _share(entry: Any) -> HostShare:
     if not isinstance(entry, dict) or set(entry) != {"host", "weight", "cpus", "rows"}:
-        raise ForgeryError(
+        raise MessageError(
             "an entry of 'hosts' must have 'host', 'weight', 'cpus' and 'rows'",
             code="field-missing",
             field="hosts",
         )
     name, weight, cpus = entry["host"], entry["weight"], entry["cpus"]
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise ForgeryError(
+        raise MessageError(
             "an entry of 'hosts' has an invalid name of a host", code="name-invalid", field="host"
         )
     if type(weight) not in {int, float} or not (0 < weight < math.inf):
-        raise ForgeryError(
+        raise MessageError(
             f"the weight of '{name}' must be a number above 0", code="value-range", field="weight"
         )
     if not isinstance(cpus, list) or len(cpus) > CPUS_LIMIT:
-        raise ForgeryError(f"the cpus of '{name}' must be a list", field="cpus")
+        raise MessageError(f"the cpus of '{name}' must be a list", field="cpus")
     if any(type(cpu) is not int or not 0 <= cpu < 2**20 for cpu in cpus):
-        raise ForgeryError(
+        raise MessageError(
             f"the cpus of '{name}' must be whole numbers from 0", code="value-range", field="cpus"
         )
     return HostShare(name, float(weight), tuple(cpus), count_of(entry, "rows"))
 
 
 def outcome_of(body: Body) -> CommandOutcome:
-    """Return the outcome of a body; raises `ForgeryError` where it is none."""
+    """Return the outcome of a body; raise `MessageError` if it is not an outcome."""
     kind: Any = body.get("reply")
     if kind not in get_args(OutcomeKind):
-        raise ForgeryError("'reply' must be an outcome", field="reply")
+        raise MessageError("'reply' must be an outcome", field="reply")
     phases = body.get("phases")
     if not isinstance(phases, dict) or not all(
         type(value) in {int, float} for value in phases.values()
     ):
-        raise ForgeryError("'phases' must be seconds by name", field="phases")
+        raise MessageError("'phases' must be seconds by name", field="phases")
     seconds = body.get("seconds")
     if not isinstance(seconds, int | float):
-        raise ForgeryError("'seconds' must be a number", field="seconds")
+        raise MessageError("'seconds' must be a number", field="seconds")
     return CommandOutcome(
         kind,
         identifier_of(body),
@@ -249,7 +293,7 @@ def identifier_of(body: Body) -> str:
     """Return the identifier of the request a body is about."""
     identifier = text_of(body, "id", 64)
     if not IDENTIFIER.fullmatch(identifier):
-        raise ForgeryError("'id' must be 16 to 64 hexadecimal digits", field="id")
+        raise MessageError("'id' must be 16 to 64 hexadecimal digits", field="id")
     return identifier
 
 
@@ -257,5 +301,5 @@ def count_of(body: Body, key: str) -> int:
     """Return a whole number from 0 of a body."""
     value = body.get(key)
     if type(value) is not int or not 0 <= value < 2**53:
-        raise ForgeryError(f"'{key}' must be a whole number from 0", field=key)
+        raise MessageError(f"'{key}' must be a whole number from 0", field=key)
     return value

@@ -1,42 +1,31 @@
 """The job's end of the control protocol: its requests (`ResizeLedger`) and its sessions (`Responder`), both pure.
 
-Events go in, effects come out; neither holds a socket or reads a clock. The ledger knows which request is waiting,
-which is being carried out, and the outcome of the others. The responder knows the peers: those that have not yet
-proved that they know the secret cost little, for few of them are held, for a short time, with short lines, and
-the oldest goes when another comes. Nothing such a peer sends reaches the ledger.
+Events go in, effects come out; neither holds a socket or reads a clock. The ledger knows which request waits,
+which is being carried out, and the outcome of the others. The responder knows the sessions, and which requests
+each asked about. The server lets in processes of the job's own user and of root only.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from apples.io.json_lines import encode
 from apples.launch.host_spec import HOSTS_LIMIT
 from apples.malleable.control.command import ResizeCommand
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.messages import (
     DETAIL_LIMIT,
     PROTOCOL,
+    Body,
     CommandOutcome,
     CommandRequest,
+    MessageError,
     RefusalReason,
     identifier_of,
-    request_of,
-)
-from apples.malleable.control.sealing import (
-    CHALLENGE_BYTES,
-    LINE_LIMIT,
-    UNAUTHENTICATED_LINE_LIMIT,
-    Body,
-    ForgeryError,
-    Opener,
-    Proof,
-    Sealer,
-    canonical,
-    challenge_of,
     parse,
-    text_of,
+    request_of,
 )
 
 REMEMBERED_OUTCOMES = 256
@@ -52,7 +41,7 @@ class HostLimits:
     known
         Names of the hosts it may be sent to.
     scheduled
-        Whether a command may say of others how they are reached.
+        Whether a command may add hosts.
     """
 
     minimum: int
@@ -68,19 +57,19 @@ class HostLimits:
         return cls(job.minimum, job.maximum or most, known, job.scheduled)
 
     def asked(self, minimum: int, maximum: int) -> HostLimits:
-        """Return the limits that an evolving job asks for, as far as there are hosts; a maximum of 0 is none."""
+        """Return the limits that an evolving job asks for, within the hosts; a maximum of 0 is no limit."""
         there = HOSTS_LIMIT if self.scheduled else len(self.known)
         most = min(maximum or there, there)
         return replace(self, minimum=max(1, min(minimum, most)), maximum=most)
 
-    def told(self, command: ResizeCommand) -> HostLimits:
-        """Return the limits with what a command says of hosts."""
-        told = {place.host for place in command.places} if self.scheduled else set()
-        return self if told <= self.known else replace(self, known=self.known | told)
+    def with_hosts_of(self, command: ResizeCommand) -> HostLimits:
+        """Return the limits with the hosts that a command adds."""
+        added = {place.host for place in command.places} if self.scheduled else set()
+        return self if added <= self.known else replace(self, known=self.known | added)
 
     def refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
-        """Return why the limits refuse a command, in a word and a line; None if they do not."""
-        known = self.told(command).known
+        """Return the reason of a refusal, in a word and a line; None if the limits allow the command."""
+        known = self.with_hosts_of(command).known
         unknown = [share.host for share in command.hosts if share.host not in known]
         if unknown:
             return (
@@ -111,7 +100,7 @@ class ResizeLedger:
     last
         The last outcome ``done``.
     latest
-        The last outcome of what the job began, or began by itself.
+        The last outcome of a change that the job began, by command or by itself.
     """
 
     def __init__(self, limits: HostLimits, epoch: int = 0) -> None:
@@ -126,21 +115,23 @@ class ResizeLedger:
 
     @property
     def busy(self) -> CommandRequest | None:
-        """The request that stands in the way of another."""
+        """The request because of which another is refused."""
         return self.begun or self.waiting
 
     def submit(self, request: CommandRequest) -> CommandOutcome | None:
         """Take a request in, or again; return the outcome, None while there is none."""
         if request.id in self._outcomes:
             before, outcome = self._outcomes[request.id]
-            if before == request or not before.command.hosts:  # none: taken back before it came
+            if (
+                before == request or not before.command.hosts
+            ):  # no hosts: withdrawn before it arrived
                 return outcome
             return _refused(request, "malformed", "another command has the same id")
         if self.busy == request:
             return None
         refusal = self._refusal(request.command)
         if refusal is not None:
-            return self._settle(request, _refused(request, *refusal))
+            return self._record(request, _refused(request, *refusal))
         self.waiting = request
         return None
 
@@ -155,10 +146,10 @@ class ResizeLedger:
         return self.limits.refusal(command)
 
     def withdraw(self, identifier: str) -> CommandOutcome | None:
-        """Take a request back if it has not begun; return the outcome, None if it must run its course.
+        """Withdraw a request that has not begun; return the outcome, None if it has begun and cannot stop.
 
-        One that has not come is refused too, and stays so should it come late: otherwise its sender could not
-        know.
+        A request that has not arrived is refused too, even if it arrives later: otherwise its sender could not
+        know its outcome.
         """
         if identifier in self._outcomes:
             return self._outcomes[identifier][1]
@@ -168,18 +159,18 @@ class ResizeLedger:
             request, self.waiting = self.waiting, None
         else:
             request = CommandRequest(identifier, ResizeCommand(0, ()))
-        return self._settle(request, _refused(request, "withdrawn", "the agent took it back"))
+        return self._record(request, _refused(request, "withdrawn", "withdrawn by the agent"))
 
     def begin(self) -> ResizeCommand | None:
-        """Return what the job is to do now, if anything waits; it has begun then."""
+        """Return the command that the job is to carry out now, if one waits, and record its begin."""
         if self.waiting is None:
             return None
         request, self.waiting = self.waiting, None
         refusal = self.limits.refusal(request.command)  # they may have changed since
         if refusal is not None:
-            self._settle(request, _refused(request, *refusal))
+            self._record(request, _refused(request, *refusal))
             return None
-        self.limits = self.limits.told(request.command)
+        self.limits = self.limits.with_hosts_of(request.command)
         self.begun = request
         return request.command
 
@@ -190,7 +181,7 @@ class ResizeLedger:
             "done", request.id, request.command.epoch, seconds=seconds, phases=dict(phases)
         )
         self.latest = self.last
-        return self._settle(request, self.last)
+        return self._record(request, self.last)
 
     def failed(self, detail: str, code: str = "resize-failed") -> CommandOutcome:
         """Take in that the job tried and is as it was; the epoch has passed."""
@@ -198,7 +189,7 @@ class ResizeLedger:
         self.latest = CommandOutcome(
             "failed", request.id, request.command.epoch, detail=detail, code=code
         )
-        return self._settle(request, self.latest)
+        return self._record(request, self.latest)
 
     def rolled_back(
         self, epoch: int, detail: str, iteration: int, code: str = "host-lost"
@@ -210,11 +201,11 @@ class ResizeLedger:
             "rolled_back", about, self.epoch, detail=detail, iteration=iteration, code=code
         )
         if self.begun is not None:
-            return self._settle(self._over(), self.latest)
+            return self._record(self._over(), self.latest)
         if self.waiting is None:
             return None
         request, self.waiting = self.waiting, None
-        return self._settle(
+        return self._record(
             request, _refused(request, "stale", "the job's hosts changed meanwhile")
         )
 
@@ -230,11 +221,11 @@ class ResizeLedger:
             outcome = CommandOutcome(
                 "ended", request.id, request.command.epoch, detail=detail, code=code
             )
-            return self._settle(request, outcome)
+            return self._record(request, outcome)
         if self.waiting is None:
             return None
         request, self.waiting = self.waiting, None
-        return self._settle(request, _refused(request, "ending", f"the job is {state}"))
+        return self._record(request, _refused(request, "ending", f"the job is {state}"))
 
     def outcome(self, identifier: str) -> CommandOutcome | None:
         """Return the outcome of a request, if it is remembered."""
@@ -242,14 +233,14 @@ class ResizeLedger:
         return known[1] if known else None
 
     def _over(self) -> CommandRequest:
-        """Return what was begun, over now; its epoch is taken."""
+        """Return the request that was begun and end it; its epoch is used up."""
         if self.begun is None:
             raise RuntimeError("no command was begun")
         request, self.begun = self.begun, None
         self.epoch = max(self.epoch, request.command.epoch)
         return request
 
-    def _settle(self, request: CommandRequest, outcome: CommandOutcome) -> CommandOutcome:
+    def _record(self, request: CommandRequest, outcome: CommandOutcome) -> CommandOutcome:
         self._outcomes[request.id] = (request, outcome)
         # Refused commands are remembered too: a late copy must not be carried out after its agent
         # received the refusal.
@@ -262,10 +253,7 @@ def _refused(request: CommandRequest, reason: RefusalReason, detail: str) -> Com
     return CommandOutcome("nack", request.id, request.command.epoch, reason, detail)
 
 
-UNAUTHENTICATED_SESSIONS = 32
-AUTHENTICATED_SESSIONS = 32
-HANDSHAKE_SECONDS = 5.0
-IDLE_SECONDS = 120.0
+MAX_SESSIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,168 +280,103 @@ class WakeJob:
 ResponderEffect = SendToSession | CloseSession | WakeJob
 
 
-@dataclass(slots=True)
-class ControlSession:
-    """One connection. `sealer` and `opener` are there once the peer is known."""
-
-    challenge: str
-    heard: float
-    sealer: Sealer | None = None
-    opener: Opener | None = None
-    asked: set[str] = field(default_factory=set)
-
-
 class Responder:
     """Answers the agents of one job.
 
     Parameters
     ----------
-    entropy
-        Returns so many random bytes.
     status
-        Returns what the job says of itself.
+        Returns the job's status as a body.
 
     Attributes
     ----------
     ledger
         The job's requests.
     cancelled
-        Whether an agent wants the job to end.
+        Whether an agent has asked the job to end.
     sessions
-        The connections that are held, by number.
+        By number of a connection: the identifiers of the requests that it asked about. The session that was silent
+        for longest comes first.
     """
 
-    def __init__(
-        self,
-        job: str,
-        secret: bytes,
-        ledger: ResizeLedger,
-        entropy: Callable[[int], bytes],
-        status: Callable[[], Body],
-    ) -> None:
+    def __init__(self, job: str, ledger: ResizeLedger, status: Callable[[], Body]) -> None:
         self.job = job
         self.ledger = ledger
-        self._secret = secret
-        self._entropy = entropy
         self._status = status
         self.cancelled = False
-        self.sessions: dict[int, ControlSession] = {}
-        self._unauthenticated: dict[int, None] = {}  # in the order they came
+        self.sessions: dict[int, set[str]] = {}
 
-    # ---------------------------------------------------------------- from the network
-    def opened(self, session: int, now: float) -> list[ResponderEffect]:
-        """Take in that somebody connected; make room for them if need be."""
+    # ---------------------------------------------------------------- from the connections
+    def opened(self, session: int) -> list[ResponderEffect]:
+        """Greet a new session; if there are too many, close the session that was silent for longest."""
         effects = self._room()
-        challenge = self._entropy(CHALLENGE_BYTES).hex()
-        self.sessions[session] = ControlSession(challenge, now)
-        self._unauthenticated[session] = None
-        hello = {"job": self.job, "protocol": PROTOCOL, "challenge": challenge}
-        return [*effects, SendToSession(session, canonical(hello))]
+        self.sessions[session] = set()
+        return [*effects, SendToSession(session, encode({"job": self.job, "protocol": PROTOCOL}))]
 
-    def received(self, session: int, line: bytes, now: float) -> list[ResponderEffect]:
-        """Take in a line; what is not in order ends its session and does nothing else."""
-        known = self.sessions.get(session)
-        if known is None:
+    def received(self, session: int, line: bytes) -> list[ResponderEffect]:
+        """Take in a line; an invalid one ends its session and does nothing else."""
+        asked = self.sessions.pop(session, None)
+        if asked is None:
             return []
+        self.sessions[session] = asked  # the last now
         try:
-            if known.opener is None:
-                return self._authenticate(session, known, line, now)
-            body = known.opener.open(line)
-            known.heard = now
-            return self._answer(session, known, body)
-        except ForgeryError as error:
-            return self._close(session, str(error))
+            return self._answer(session, asked, parse(line))
+        except MessageError as error:
+            self.closed(session)
+            return [CloseSession(session, str(error))]
 
     def closed(self, session: int) -> None:
         """Take in that a session is over."""
         self.sessions.pop(session, None)
-        self._unauthenticated.pop(session, None)
-
-    def tick(self, now: float) -> list[ResponderEffect]:
-        """End the sessions that are silent for too long."""
-        effects: list[ResponderEffect] = []
-        for number, session in list(self.sessions.items()):
-            limit = HANDSHAKE_SECONDS if session.opener is None else IDLE_SECONDS
-            if now - session.heard > limit:
-                effects += self._close(number, f"silent for {limit:g} s")
-        return effects
-
-    def line_limit(self, session: int) -> int:
-        """Return how many bytes of a line are worth keeping."""
-        known = self.sessions.get(session)
-        return LINE_LIMIT if known and known.opener else UNAUTHENTICATED_LINE_LIMIT
 
     # -------------------------------------------------------------------- from the job
     def begin(self) -> tuple[ResizeCommand | None, list[ResponderEffect]]:
-        """Return what the job is to do now, if anything waits."""
+        """Return the command that the job is to carry out now, if one waits."""
         waiting, command = self.ledger.waiting, self.ledger.begin()
         refused = self.ledger.outcome(waiting.id) if waiting and command is None else None
         return command, self.send_outcome(refused)
 
     def send_outcome(self, outcome: CommandOutcome | None) -> list[ResponderEffect]:
-        """Send a outcome to every session that asked about it."""
+        """Send an outcome to every session that asked about it."""
         effects: list[ResponderEffect] = []
         if outcome is not None:
-            for number, session in self.sessions.items():
-                if outcome.id in session.asked:
-                    session.asked.discard(outcome.id)
+            for number, asked in self.sessions.items():
+                if outcome.id in asked:
+                    asked.discard(outcome.id)
                     effects += self._reply(number, outcome.body())
         return effects
 
     # ----------------------------------------------------------------------- sessions
     def _room(self) -> list[ResponderEffect]:
-        """Close the oldest unauthenticated session, or the idlest other one, if there are too many."""
-        effects: list[ResponderEffect] = []
-        if len(self._unauthenticated) >= UNAUTHENTICATED_SESSIONS:
-            effects += self._close(next(iter(self._unauthenticated)), "too many sessions")
-        if len(self.sessions) - len(self._unauthenticated) >= AUTHENTICATED_SESSIONS:
-            known = [n for n in self.sessions if n not in self._unauthenticated]
-            idlest = min(known, key=lambda n: (self.sessions[n].heard, n))
-            effects += self._close(idlest, "too many sessions")
-        return effects
+        if len(self.sessions) < MAX_SESSIONS:
+            return []
+        idlest = next(iter(self.sessions))
+        self.closed(idlest)
+        return [CloseSession(idlest, "too many sessions")]
 
-    def _close(self, session: int, why: str) -> list[ResponderEffect]:
-        self.closed(session)
-        return [CloseSession(session, why)]
-
-    def _authenticate(
-        self, number: int, session: ControlSession, line: bytes, now: float
-    ) -> list[ResponderEffect]:
-        """Check a peer's answer to the challenge, and answer its own."""
-        body = parse(line, UNAUTHENTICATED_LINE_LIMIT)
-        proof = Proof(self._secret, self.job, session.challenge, challenge_of(body))
-        if not proof.shown("requester", text_of(body, "answer")):
-            raise ForgeryError("the answer to the challenge is wrong")
-        session.opener = Opener(proof.key("requester"))
-        session.sealer = Sealer(proof.key("responder"))
-        session.heard = now
-        del self._unauthenticated[number]
-        return [SendToSession(number, canonical({"answer": proof.of("responder")}))]
-
-    def _answer(self, number: int, session: ControlSession, body: Body) -> list[ResponderEffect]:
-        asked = body.get("request")
-        if asked == "status":
+    def _answer(self, number: int, asked: set[str], body: Body) -> list[ResponderEffect]:
+        request = body.get("request")
+        if request == "status":
             return self._reply(number, {"reply": "status", **self._status()})
-        if asked == "cancel":
+        if request == "cancel":
             self.cancelled = True
             return [*self._reply(number, {"reply": "cancelling"}), WakeJob()]
-        if asked == "resize":
-            request = request_of(body)
-            return self._reply_about(number, session, request.id, self.ledger.submit(request))
-        if asked == "withdraw":
+        if request == "resize":
+            command = request_of(body)
+            return self._reply_about(number, asked, command.id, self.ledger.submit(command))
+        if request == "withdraw":
             identifier = identifier_of(body)
-            return self._reply_about(number, session, identifier, self.ledger.withdraw(identifier))
-        raise ForgeryError("'request' must be status, resize, withdraw or cancel")
+            return self._reply_about(number, asked, identifier, self.ledger.withdraw(identifier))
+        raise MessageError("'request' must be status, resize, withdraw or cancel")
 
     def _reply_about(
-        self, number: int, session: ControlSession, identifier: str, outcome: CommandOutcome | None
+        self, number: int, asked: set[str], identifier: str, outcome: CommandOutcome | None
     ) -> list[ResponderEffect]:
-        """Reply with the outcome or an acknowledgement, and remember that this session asked."""
-        session.asked.add(identifier)
+        """Reply with the outcome or an acknowledgement, and note that this session asked."""
+        asked.add(identifier)
         if outcome is not None:
             return self.send_outcome(outcome)
         return [*self._reply(number, {"reply": "ack", "id": identifier}), WakeJob()]
 
     def _reply(self, number: int, body: Body) -> list[ResponderEffect]:
-        sealer = self.sessions[number].sealer
-        return [SendToSession(number, sealer.seal(body))] if sealer else []
+        return [SendToSession(number, encode(body))]

@@ -1,22 +1,22 @@
-"""`ControlServer`: the protocol in the job manager's process and loop, on sockets of the loopback interface.
+"""`ControlServer`: the protocol in the job manager's process and loop, on a UNIX socket in the job's folder.
 
-Every decision is the responder's. Here are sockets, the clock, and bounds on their cost: so many connections a
-second are accepted, so many bytes are kept. Nothing blocks.
+Every decision is the responder's. Here are the socket, the peers' users, and bounds on the bytes kept. Nothing
+blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
 import selectors
 import socket
-import time
 from collections.abc import Callable
 from pathlib import Path
 
+from apples.io.credentials import peer_credentials
 from apples.io.json_lines import LineBuffer, LineError
+from apples.io.naming import naming
+from apples.io.sockets import socket_name
 from apples.malleable.control.command import (
     CommandSource,
     JobEnded,
@@ -29,8 +29,9 @@ from apples.malleable.control.command import (
     RolledBack,
 )
 from apples.malleable.control.job_file import JobFile, JobFileError
-from apples.malleable.control.messages import CommandOutcome
+from apples.malleable.control.messages import LINE_LIMIT, Body, CommandOutcome
 from apples.malleable.control.requests import (
+    MAX_SESSIONS,
     CloseSession,
     HostLimits,
     ResizeLedger,
@@ -38,46 +39,27 @@ from apples.malleable.control.requests import (
     ResponderEffect,
     SendToSession,
 )
-from apples.malleable.control.sealing import SECRET_BYTES, Body
 
-LOOPBACK = "127.0.0.1"
-# Further connections wait in the kernel's queue, so a flood costs a few per cent of a CPU and the
-# job nothing.
-ACCEPTED_A_SECOND = 250.0
-ACCEPTED_AT_ONCE = 50
-TICK_SECONDS = 1.0
 UNSENT_LIMIT = 1 << 18
 """Bytes kept for a peer that does not read."""
 CHUNK = 1 << 16
 
 
 def open_control(job: JobFile) -> CommandSource:
-    """Return the control server of a job, listening; its port stands in the file it announces.
-
-    ``job.control`` has ``secret`` and ``announce``: paths, relative to where the manager was started.
+    """Return the control server of a job, listening on the socket that ``job.control`` names.
 
     Raises
     ------
     JobFileError
-        ``control`` does not say what it should, or the secret cannot be read.
+        ``control`` names no socket.
+    OSError
+        The socket cannot be made.
     """
-    try:
-        secret = bytes.fromhex(Path(job.control["secret"]).read_text("ascii"))
-        announce = Path(job.control["announce"])
-    except (KeyError, TypeError, ValueError, OSError) as error:
-        code = {KeyError: "field-missing", FileNotFoundError: "file-missing"}.get(type(error))
+    if not isinstance(job.control, str) or not job.control:
         raise JobFileError(
-            f"control: {type(error).__name__}: {error}",
-            code=code or "value-invalid",
-            field="control",
-        ) from None
-    if len(secret) < SECRET_BYTES:
-        raise JobFileError(
-            f"control: a secret of {len(secret)} bytes; {SECRET_BYTES} are needed",
-            code="value-range",
-            field="control",
+            "control: must be the path of a socket", code="field-missing", field="control"
         )
-    return ControlServer(job.job, secret, HostLimits.of(job), announce, epoch=job.epoch)
+    return ControlServer(job.job, HostLimits.of(job), Path(job.control), epoch=job.epoch)
 
 
 class ControlConnection:
@@ -85,54 +67,45 @@ class ControlConnection:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.lines = LineBuffer()
+        self.lines = LineBuffer(LINE_LIMIT)
         self.unsent = b""
 
 
 class ControlServer(CommandSource):
-    """Serves the agents of one job.
+    """Serves the agents of one job: processes of its own user, and of root.
 
     Parameters
     ----------
-    announce
-        File that will say where the server listens; gone when it does not.
+    path
+        The socket; gone when the server is closed. One that a killed server has left is replaced: a job has one
+        supervisor at a time.
     epoch
         The last that an attempt before has taken.
+
+    Raises
+    ------
+    OSError
+        The socket cannot be made.
     """
 
-    def __init__(
-        self,
-        job: str,
-        secret: bytes,
-        limits: HostLimits,
-        announce: Path,
-        clock: Callable[[], float] = time.monotonic,
-        entropy: Callable[[int], bytes] = secrets.token_bytes,
-        epoch: int = 0,
-    ) -> None:
+    def __init__(self, job: str, limits: HostLimits, path: Path, epoch: int = 0) -> None:
         self.ledger = ResizeLedger(limits, epoch)
-        self.responder = Responder(job, secret, self.ledger, entropy, self._body)
-        self._clock = clock
-        self._announce = announce.absolute()
+        self.responder = Responder(job, self.ledger, self._body)
+        self._path = path.absolute()
         self._peers: dict[int, ControlConnection] = {}
         self._count = 0
         self._requested: LimitsRequested | None = None
-        self._allowed, self._allowed_at = float(ACCEPTED_AT_ONCE), clock()
-        self._listening = True
-        self._due = 0.0
-        self._listener = socket.create_server((LOOPBACK, 0), backlog=64)
+        self._path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with naming(path), socket_name(self._path) as name:
+                self._listener.bind(name)
+            self._path.chmod(0o600)
+        except OSError:
+            self._listener.close()
+            raise
+        self._listener.listen(MAX_SESSIONS)
         self._listener.setblocking(False)
-        self._announce_address(job)
-
-    def _announce_address(self, job: str) -> None:
-        address, port = self._listener.getsockname()[:2]
-        document = {"job": job, "address": address, "port": port}
-        beside = self._announce.with_suffix(".new")
-        beside.unlink(missing_ok=True)
-        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="ascii") as stream:
-            json.dump(document, stream)
-        beside.replace(self._announce)
 
     # ------------------------------------------------------------ for the manager's loop
     def attach(
@@ -171,52 +144,31 @@ class ControlServer(CommandSource):
             outcome = self.ledger.end(notice.state, notice.reason, notice.code)
         self._effects(self.responder.send_outcome(outcome))
 
-    def deadline(self) -> float | None:
-        """Return when to look for silent sessions."""
-        return self._due if self._peers or not self._listening else None
-
-    def tick(self) -> None:
-        """Close silent sessions, and listen again after a flood of connections."""
-        self._due = self._clock() + TICK_SECONDS
-        self._effects(self.responder.tick(self._clock()))
-        if not self._listening and self._may_accept():
-            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-            self._listening = True
-
     def close(self) -> None:
-        """Let go of every connection and of the port."""
-        self._announce.unlink(missing_ok=True)
+        """Close every connection and the socket."""
+        self._path.unlink(missing_ok=True)
         for number in list(self._peers):
             self._hang_up(number)
-        if self._listening:
-            with contextlib.suppress(KeyError, ValueError):
-                self._selector.unregister(self._listener)
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(self._listener)
         self._listener.close()
 
     # ------------------------------------------------------------------- connections
-    def _may_accept(self) -> bool:
-        """Whether there is room in this second's allowance, so that a flood costs the job nothing."""
-        now = self._clock()
-        self._allowed += (now - self._allowed_at) * ACCEPTED_A_SECOND
-        self._allowed, self._allowed_at = min(self._allowed, float(ACCEPTED_AT_ONCE)), now
-        return self._allowed >= 1.0
-
     def _accept(self) -> None:
-        if not self._may_accept():
-            self._selector.unregister(self._listener)
-            self._listening = False
-            return
         try:
             sock, _ = self._listener.accept()
         except OSError:  # it is gone again, or there are no more file descriptors
             return
-        self._allowed -= 1.0
+        # The folder keeps other users out; this also holds if its mode was changed.
+        if peer_credentials(sock)[1] not in {0, os.geteuid()}:
+            sock.close()
+            return
         sock.setblocking(False)
         self._count += 1
         number = self._count
         self._peers[number] = ControlConnection(sock)
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._exchange(number))
-        self._effects(self.responder.opened(number, self._clock()))
+        self._effects(self.responder.opened(number))
 
     def _exchange(self, number: int) -> None:
         """Read the bytes that came and write those that wait."""
@@ -236,14 +188,13 @@ class ControlServer(CommandSource):
         self._take_in(number, peer, data)
 
     def _take_in(self, number: int, peer: ControlConnection, data: bytes) -> None:
-        peer.lines.longest = self.responder.line_limit(number)
         try:
             lines = peer.lines.feed(data)
         except LineError:
             self._hang_up(number)
             return
         for line in lines:
-            self._effects(self.responder.received(number, line, self._clock()))
+            self._effects(self.responder.received(number, line))
             if number not in self._peers:
                 return
 
@@ -251,7 +202,7 @@ class ControlServer(CommandSource):
         for effect in effects:
             if isinstance(effect, SendToSession) and effect.session in self._peers:
                 peer = self._peers[effect.session]
-                peer.unsent += effect.line + b"\n"
+                peer.unsent += effect.line
                 self._write(effect.session, peer)
             elif isinstance(effect, CloseSession):
                 self._hang_up(effect.session)

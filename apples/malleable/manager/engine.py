@@ -1,18 +1,14 @@
 """`ReconfigurationEngine`: the state machine that carries out the commands of one job.
 
-It starts process groups, sends ranks what to become, and notifies what came of it. A change is made in one of
-two ways. *Merge*: every host has an MPI world of its own, and worlds are merged. *Restart*: all ranks are one
-world, as a rigid allocation starts them; the world commits and ends, and another starts from that commit. After
-the loss of a host both start again on the survivors from the last commit.
+It starts process groups, sends ranks what to become, and notifies what came of it. Every host has an MPI world
+of its own, and a change merges worlds. After the loss of a host the survivors start again from the last commit.
 
 The stages of a change, and what ends each:
 
-    merge    idle -> start (new groups have parked) -> meet (they have merged with each other)
-             [-> wait -> ahead (constant arrays are in their new places, while the program computes)]
+    change   idle -> start (new groups have parked) -> merge (their MPI worlds have merged)
+             [-> wait -> prefetch (constant arrays are in their new places, while the program computes)]
              -> wait (rank 0 asks, at a safe point, what there is to do) -> change (all data is in its new places)
              -> leave (released hosts are empty) -> idle
-    restart  idle -> wait (safe point) -> change (rank 0 has committed) -> stop (the old world is empty)
-             -> launch (the new world has parked) -> change -> leave -> idle
     back     change -> save (every member has saved what it had at the safe point) -> clear -> launch -> ..
     loss     any -> clear (every rank has been killed) -> launch -> change -> leave -> idle
     end      any -> finish (every host is empty) -> over
@@ -27,7 +23,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +31,7 @@ from selectors import BaseSelector
 from typing import Literal
 
 from apples.launch.host_spec import HostSpec
-from apples.malleable.control.change_cost import CHANGE_SECONDS, LEAST_MEASURED, ChangeCost
+from apples.malleable.control.change_cost import CHANGE_SECONDS, MIN_MEASURED_BYTES, ChangeCost
 from apples.malleable.control.command import (
     ChangeOrigin,
     ChangePlan,
@@ -54,10 +49,10 @@ from apples.malleable.control.command import (
 )
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
-from apples.malleable.manager.hosts import WORLD, Message, ProcessGroup, ProcessGroups
+from apples.malleable.manager.hosts import Message, ProcessGroup, ProcessGroups
 
-Stage = Literal["launch", "idle", "start", "meet", "wait", "ahead", "change", "leave", "stop", "save",
-                "clear", "finish", "over"]  # fmt: skip
+Stage = Literal["launch", "idle", "start", "merge", "wait", "prefetch", "change", "leave", "save", "clear",
+                "finish", "over"]  # fmt: skip
 
 
 @dataclass
@@ -76,7 +71,7 @@ class Reconfiguration:
     lost, reason, code
         Hosts whose loss it is about, and why; or why the command is refused, where it goes back to the old map.
         The code names the condition.
-    mark
+    phase_started
         When the phase under way began.
     safe
         When the safe point was reached; 0 before.
@@ -85,7 +80,7 @@ class Reconfiguration:
     port
         Where those that join have met, and the job connects to them.
     secret
-        With which ranks give constant arrays ahead of the change; empty: none were given.
+        With which ranks serve parts of constant arrays before the change; empty: none are served.
     fetched
         Ranks that have got all they are to have of these.
     rate_bytes
@@ -103,7 +98,7 @@ class Reconfiguration:
     code: str = ""
     phases: dict[str, float] = field(default_factory=dict)
     begun: float = field(default_factory=time.monotonic)
-    mark: float = field(default_factory=time.monotonic)
+    phase_started: float = field(default_factory=time.monotonic)
     safe: float = 0.0
     seconds: float = CHANGE_SECONDS
     port: str = ""
@@ -137,15 +132,15 @@ class Reconfiguration:
     def end_phase(self, name: str) -> None:
         """End the phase under way and begin the next; one that comes twice is counted together."""
         now = time.monotonic()
-        self.phases[name] = self.phases.get(name, 0.0) + now - self.mark
-        self.mark = now
+        self.phases[name] = self.phases.get(name, 0.0) + now - self.phase_started
+        self.phase_started = now
 
     def assign_rows(self, rows: int, slots: Mapping[str, int]) -> None:
         """Give the new strips their rows, now that it is known how many the program has."""
         by_host = {share.host: share for share in self.shares}
         self.new = strips([by_host[one.host] for one in self.new], rows, slots)
 
-    def back(self, members: Sequence[HostRows], origin: ChangeOrigin) -> Reconfiguration:
+    def reverted(self, members: Sequence[HostRows], origin: ChangeOrigin) -> Reconfiguration:
         """Return the start of the old map again, by which this change is taken back."""
         shares = tuple(HostShare(one.host, one.weight, rows=one.rows) for one in members)
         return Reconfiguration(
@@ -154,9 +149,9 @@ class Reconfiguration:
         )  # fmt: skip
 
     @property
-    def taken_back(self) -> bool:
+    def aborted(self) -> bool:
         """Whether it goes back to the old map of a command that could not be carried out."""
-        return self.origin in ("saved", "moved") and bool(self.reason)
+        return self.origin == "saved" and bool(self.reason)
 
     def complete(self, message: Message, old: Sequence[HostRows]) -> None:
         """Take rank 0's report that all data is in its new places."""
@@ -173,7 +168,7 @@ class Reconfiguration:
             return RolledBack(*found, code=self.code)
         if self.command is None:
             return None
-        if self.taken_back:
+        if self.aborted:
             return ResizeRefused(epoch, self.reason, self.code)
         # Its own count of epochs, which begins with the launch, is none of the agent's.
         done = (self.command.epoch, tuple(now), seconds, self.phases)
@@ -184,6 +179,11 @@ MAX_CODE = 60
 """Characters of a program's own error code."""
 START_SECONDS = 60.0
 """Groups that were started for a change must have parked and met by then; twice as long at the launch."""
+SAFE_POINT_SECONDS = 300.0
+"""A safe point must come by then, or within `SAFE_POINT_GAPS` of the longest time between reports of progress."""
+SAFE_POINT_GAPS = 4.0
+CLEAR_SECONDS = 60.0
+"""For ranks to be killed before they start again: only one that waits inside the kernel takes longer."""
 SAVE_SECONDS = 60.0
 """For members to save what they have, beside the time that a slow memory takes for it."""
 SAVE_RATE = 1e8
@@ -191,15 +191,13 @@ BROKEN_SECONDS = 10.0
 """From a rank's word that MPI failed until it is taken for the cause: mostly word of a loss behind it comes."""
 LEAVE_SECONDS = 5.0
 """Released ranks may take so long to end by themselves before they are killed."""
-PREPARING = ("start", "meet", "wait", "ahead")
+PREPARING = ("start", "merge", "wait", "prefetch")
 """Stages of a change before the job stands still for it."""
 COMPUTING = ("idle", *PREPARING)
 """Stages in which the program computes, and no loss but that of a member is any of its business."""
-SPEAKING = ("joining", "member", "leaving")
-"""Phases of groups whose loss may be why MPI fails on another host; ranks that are parked have no connection."""
-MOST_ROLLBACKS = 3
+MAX_ROLLBACKS = 3
 """In a row, without a commit between them."""
-MOST_REPAIRS = 3
+MAX_REPAIRS = 3
 """Of a job: what breaks MPI again and again where no process is lost is the program's own fault."""
 
 
@@ -212,6 +210,8 @@ class ReconfigurationEngine:
         Takes what happened.
     folder
         Where supervisors of this machine put their files.
+    on_output
+        As for `ProcessGroup`.
 
     Attributes
     ----------
@@ -225,10 +225,12 @@ class ReconfigurationEngine:
         selector: BaseSelector,
         notify: Callable[[JobNotice], None],
         folder: Path = Path(),
+        on_output: Callable[[str, list[bytes]], None] = lambda _event, _lines: None,
     ) -> None:
         self.job, self._notify = job, notify
-        self.restarts = restarts(job)
-        self.groups = ProcessGroups(job, selector, folder, self._on_message, self.on_lost)
+        self.groups = ProcessGroups(
+            job, selector, folder, self._on_message, self.on_lost, on_output
+        )
         self.slots = {place.host: place.slots for place in job.hosts}
         self.stage: Stage = "launch"
         self.state: StateName = "starting"
@@ -238,12 +240,12 @@ class ReconfigurationEngine:
         self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
         self._constant_bytes = 0
         self._rate, self._warned = 0.0, ""
-        # Ranks that have not yet saved, or left the old map, or have no answer yet to what goes ahead.
+        # Time of the last report of progress, and the longest time between two: at least an iteration.
+        self._progress_at = self._progress_gap = 0.0
+        # Ranks that have not yet saved, or left the old map, or have not answered the prefetch.
         self._awaited: set[tuple[str, int]] = set()
         # The report of a rank that cannot go on: time of the first one, host, reason and code.
         self.broken: tuple[float, str, str, str] | None = None
-        # A member that lost a rank while another was out of sight, which may be why; and how it was lost.
-        self._doubtful: tuple[ProcessGroup, str] | None = None
         self._repairs = 0
         self._finished = False
         again = job.attempt > 1
@@ -282,11 +284,8 @@ class ReconfigurationEngine:
             self._notify(ResizeRefused(command.epoch, reason, code="rows-too-few"))
             return
         self.change = Reconfiguration.commanded(command, self.members, self._rows, self.slots)
-        moved = self._rows if self.restarts else rows_moved(self.members, self.change.new)
+        moved = rows_moved(self.members, self.change.new)
         self.change.seconds = self._cost(moved, command.rate).limit
-        if self.restarts:
-            self._wait()
-            return
         self.stage = "start"
         self.groups.start_on(*self.change.joining)
         self._on_parked()
@@ -303,41 +302,41 @@ class ReconfigurationEngine:
         now = time.monotonic()
         for group in self.groups:
             group.check(now)
-        self.confirm_loss()
-        self.judge_broken(now)
-        if now - self.change.mark > self.stage_limit:
+        self.judge_mpi_failure(now)
+        if now - self.change.phase_started > self.stage_limit:
             self._end_stage()
         self._advance_when_empty()
 
     @property
     def stage_limit(self) -> float:
-        """How long the stage under way may take; to be idle, and to wait for the safe point, has no limit."""
+        """How long the stage under way may take; without limit if no change is under way."""
         change = self.change
         if self.stage == "leave":
             return change.seconds if self._awaited else LEAVE_SECONDS
         saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
         # Wall time, unlike `peer.Silence`: a manager that got no CPU for longer finds its stage
         # over.
-        limits = {"start": START_SECONDS, "meet": START_SECONDS, "launch": 2 * START_SECONDS,
-                  "ahead": change.seconds, "change": change.seconds, "save": saving,
-                  "stop": LEAVE_SECONDS, "finish": LEAVE_SECONDS}  # fmt: skip
+        limits = {"start": START_SECONDS, "merge": START_SECONDS, "launch": 2 * START_SECONDS,
+                  "wait": max(SAFE_POINT_SECONDS, SAFE_POINT_GAPS * self._progress_gap),
+                  "clear": CLEAR_SECONDS, "prefetch": change.seconds, "change": change.seconds, "save": saving,
+                  "finish": LEAVE_SECONDS}  # fmt: skip
         return limits.get(self.stage, math.inf)
 
     def _end_stage(self) -> None:
         """End a stage that takes too long."""
         change, limit = self.change, f"{self.stage_limit:.3g} s"
         slow = [group.host for group in self.groups if group.phase == "starting"]
-        if self.stage in ("start", "meet"):
-            late = slow if self.stage == "start" else change.joining
-            self._refuse(f"{', '.join(late)}: not ready within {limit}", code="hosts-late")
-        elif self.stage == "ahead":
-            self._end_ahead()
-        elif self.stage == "launch" and change.origin not in ("start", "moved"):
+        if self.stage in PREPARING:
+            self._end_preparation(slow, limit)
+        elif self.stage == "clear":
+            left = ", ".join(g.host for g in self.groups if g.phase not in ("empty", "parked"))
+            self._end("failed", f"{left}: ranks not ended within {limit}", code="processes-left")
+        elif self.stage == "launch" and change.origin != "start":
             self._recover(*slow[:1], why=f"not ready within {limit}", code="hosts-late")
         elif self.stage in ("launch", "change"):
             starts = change.origin == "start"
             what = "the job was not ready within" if starts else "the change took more than"
-            self._take_back(f"{what} {limit}", code="change-timeout")
+            self._abort_change(f"{what} {limit}", code="change-timeout")
         elif self.stage == "save":
             reason = f"{change.reason}; its state was not saved within {limit}"
             self._recover(why=reason, code="change-timeout")
@@ -347,8 +346,18 @@ class ReconfigurationEngine:
         elif self.stage == "leave":
             for host in change.leaving:
                 self.groups[host].end()
-        elif self.stage in ("finish", "stop"):
+        elif self.stage == "finish":
             self.groups.end()
+
+    def _end_preparation(self, slow: Sequence[str], limit: str) -> None:
+        """End a stage of a change before its safe point; `slow` are hosts whose ranks are not up."""
+        if self.stage == "prefetch":
+            self._end_prefetch()
+        elif self.stage == "wait":
+            self._refuse(f"no safe point within {limit}", code="safe-point-late")
+        else:
+            late = slow if self.stage == "start" else self.change.joining
+            self._refuse(f"{', '.join(late)}: not ready within {limit}", code="hosts-late")
 
     def cancel(self) -> None:
         """End the job."""
@@ -360,15 +369,12 @@ class ReconfigurationEngine:
         self.change, self.groups.declared, self.stage = change, None, "launch"
         self.broken = None  # reports of the earlier ranks do not apply to the new ones
         change.joining = [one.host for one in change.new]
-        if self.restarts:
-            self.groups.start_world(change.joining)
-            return
         self.groups.start_on(*change.joining)
         self._on_parked()  # a spare may have parked long ago
 
     def _on_parked(self) -> None:
         """Go on when every group that is to join has parked."""
-        keys = [WORLD] if self.restarts else self.change.joining
+        keys = self.change.joining
         if self.stage not in ("launch", "start"):
             return
         if any(self.groups[key].phase != "parked" for key in keys):
@@ -380,13 +386,13 @@ class ReconfigurationEngine:
         if self.stage == "launch":
             self._launch(keys)
         elif keys:
-            self.stage = "meet"
-            self.groups.meet("join", keys, plan=self.plan_document())
+            self.stage = "merge"
+            self.groups.merge_worlds("join", keys, plan=self.plan_document())
         else:
-            self._on_met("")
+            self._on_merged("")
 
-    def _on_met(self, port: str) -> None:
-        """Go on when those that are to join, if anybody is, have merged and wait for the job at a port."""
+    def _on_merged(self, port: str) -> None:
+        """Go on when the groups that are to join, if any, have merged and wait for the job at a port."""
         self.change.port = port
         self.change.end_phase("start")
         self._wait()
@@ -394,11 +400,10 @@ class ReconfigurationEngine:
     def _wait(self) -> None:
         """Let rank 0 ask at the next safe point what there is to do."""
         self.stage = "wait"
-        key = WORLD if self.restarts else self.members[0].host
-        self.groups[key].send({"order": "ask"}, 0)
+        self.groups[self.members[0].host].send({"order": "ask"}, 0)
 
     def _launch(self, keys: Sequence[str]) -> None:
-        """Let all groups meet and share out the data."""
+        """Let all groups merge and share out the data."""
         first = self.groups[keys[0]]
         self._rows = int(first.declared["rows"])
         self._row_bytes = int(first.declared["row_bytes"])
@@ -411,7 +416,7 @@ class ReconfigurationEngine:
         self.change.assign_rows(self._rows, self.slots)
         self.change.seconds = self._cost(self._rows).limit
         self.stage = "change"
-        self.groups.meet("launch", keys, plan=self.plan_document())
+        self.groups.merge_worlds("launch", keys, plan=self.plan_document())
 
     def _cost(self, moved: int, rate: float = 0.0) -> ChangeCost:
         """Return what it costs to move so many rows, at this rate or that of the last change."""
@@ -425,27 +430,26 @@ class ReconfigurationEngine:
             return
         change = self.change
         change.end_phase("wait")
-        if self.goes_ahead:
-            self.stage, change.secret = "ahead", secrets.token_hex(16)
+        if self.prefetches:
+            self.stage, change.secret = "prefetch", secrets.token_hex(16)
             self._awaited = self.groups.ranks_of("member", "joining")
             group.send(
-                {"order": "ahead", "plan": self.plan_document(), "secret": change.secret}, rank
+                {"order": "prefetch", "plan": self.plan_document(), "secret": change.secret}, rank
             )
             return
         change.safe = time.monotonic()
         self.stage = "change"
-        order = {"order": "restart" if self.restarts else "resize", "ahead": bool(change.secret)}
-        if not self.restarts:
-            self.groups.accept(change.joining)
+        order = {"order": "resize", "prefetched": bool(change.secret)}
+        self.groups.accept(change.joining)
         group.send({**order, "plan": self.plan_document(), "port": change.port}, rank)
 
     @property
-    def goes_ahead(self) -> bool:
+    def prefetches(self) -> bool:
         """Whether constant arrays are to go to their new places before the change under way."""
         change = self.change
-        if self.restarts or change.secret or change.origin != "live":
+        if change.secret or change.origin != "live":
             return False
-        return self._cost(rows_moved(self.members, change.new)).ahead > 0
+        return self._cost(rows_moved(self.members, change.new)).prefetched > 0
 
     def on_given(self, message: Message) -> None:
         """Take rank 0's word that the members give their parts of constant arrays: those that join fetch them."""
@@ -460,11 +464,11 @@ class ReconfigurationEngine:
         if message["whole"]:
             self.change.fetched.append((group.host, rank))
         if not self._awaited:
-            self._end_ahead()
+            self._end_prefetch()
 
-    def _end_ahead(self) -> None:
+    def _end_prefetch(self) -> None:
         """Go on to the change; who has not got everything yet gets it there."""
-        self.change.end_phase("ahead")
+        self.change.end_phase("prefetch")
         self._awaited = set()
         self._wait()
 
@@ -480,7 +484,7 @@ class ReconfigurationEngine:
             lost=change.lost,
             commits=self.groups.directory,
             attempt=self.job.attempt,
-            ahead=tuple(change.fetched),
+            prefetched=tuple(change.fetched),
             distances=self.job.task.get("distances", {}),
             cpus={share.host: share.cpus for share in command.hosts if share.cpus}
             if command and not change.reason
@@ -493,7 +497,7 @@ class ReconfigurationEngine:
         if event == "parked":
             group.parked(message)
             self._on_parked()
-        elif event in ("tell", "met", "gives", "fetched"):
+        elif event in ("relay", "merged", "gives", "fetched"):
             self._on_preparation(group, rank, message)
         elif event == "failed" and self.stage != "clear":
             code = str(message.get("code") or "program-failed")[:MAX_CODE]
@@ -508,18 +512,27 @@ class ReconfigurationEngine:
             self._notify(LimitsRequested(message["minimum"], message["maximum"]))
         elif event in ("progress", "finished", "committed", "changed"):
             self.iteration = message["iteration"]
+            self._on_progress()
         self._advance(event, message)
 
+    def _on_progress(self) -> None:
+        """Measure the time between two reports of progress while the program computes."""
+        now = time.monotonic()
+        computes = self.stage in COMPUTING
+        if computes and self._progress_at:
+            self._progress_gap = max(self._progress_gap, now - self._progress_at)
+        self._progress_at = now if computes else 0.0
+
     def _on_preparation(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        """Take what ranks say before a change: those that join while they meet, all while parts go ahead."""
+        """Take reports of ranks before a change: of those that join and merge, of all that prefetch."""
         event = message["event"]
-        if event == "tell" and self.stage in ("meet", "change"):
-            self.groups.hand_on(group, self.change.joining, message)
-        elif event == "met" and self.stage == "meet":
-            self._on_met(message["port"])
-        elif event == "gives" and self.stage == "ahead":
+        if event == "relay" and self.stage in ("merge", "change"):
+            self.groups.relay(group, self.change.joining, message)
+        elif event == "merged" and self.stage == "merge":
+            self._on_merged(message["port"])
+        elif event == "gives" and self.stage == "prefetch":
             self.on_given(message)
-        elif event == "fetched" and self.stage == "ahead":
+        elif event == "fetched" and self.stage == "prefetch":
             self._on_fetched(group, rank, message)
 
     def _on_fault(self, group: ProcessGroup, rank: int, message: Message) -> None:
@@ -535,7 +548,7 @@ class ReconfigurationEngine:
         elif event == "saved" and self.stage == "save":
             self._awaited.discard((group.host, rank))
             if not self._awaited:
-                self._go_back("saved")
+                self._restart_old_map("saved")
 
     def _on_settled(self, group: ProcessGroup, rank: int, message: Message) -> None:
         """Take a rank's word that it has left the old communicators; the first one's says what took how long."""
@@ -544,24 +557,19 @@ class ReconfigurationEngine:
         self._block_bytes += message["block_bytes"]
         self.change.phases.update(message.get("phases", {}))
         if not self._awaited:
-            self.change.mark, self.broken = time.monotonic(), None
+            self.change.phase_started, self.broken = time.monotonic(), None
 
     def _advance(self, event: str, message: Message) -> None:
         """Take the step of the state machine that a message of rank 0 calls for."""
-        if event == "commit_failed" and self.stage == "change":
-            self._refuse(f"no commit could be made: {message['reason']}", code="commit-failed")
-        elif event == "restarting" and self.stage == "change":
-            self.change.end_phase("commit")
-            self.stage, self.groups[WORLD].phase = "stop", "leaving"
-        elif event == "changed" and self.stage == "change" and self._lacks_commit(message):
+        if event == "changed" and self.stage == "change" and self._lacks_commit(message):
             where = self.groups.directory
             reason = f"no commit in {where} is whole and of what the program declares"
             self._end("failed", reason, code="commit-unusable")
         elif event == "changed" and self.stage == "change":
             # From here on the new map holds, whatever happens to the hosts that leave.
             self.change.complete(message, self.members)
-            self.change.mark = time.monotonic()
-            self.groups.hold(self.change.leaving)
+            self.change.phase_started = time.monotonic()
+            self.groups.commit_change(self.change.leaving)
             self.members, self.epoch = self.change.new, message["epoch"]
             self.stage, self.state = "leave", "running"
             self._awaited, self._block_bytes = self.groups.ranks_of("member"), 0
@@ -571,7 +579,7 @@ class ReconfigurationEngine:
         elif event == "uncommitted" and message["reason"] != self._warned:
             self._warned = message["reason"]
             line = f"warning: no commit at iteration {message['iteration']}: {self._warned}"
-            print(f"{line}; the last one stays", file=sys.stderr, flush=True)  # noqa: T201 - talk
+            self.groups.on_output("error", [f"{line}; the last one stays".encode()])
         elif event == "finished":
             self._finish()
         self._advance_when_empty()
@@ -584,18 +592,14 @@ class ReconfigurationEngine:
         """Take the step that waited until groups were empty."""
         change = self.change
         if self.stage == "leave":
-            if self.groups.have_emptied(change.leaving) and not self._awaited:
+            if self.groups.all_empty_on(change.leaving) and not self._awaited:
                 self._complete(change)
-        elif self.stage == "stop" and self.groups[WORLD].phase == "empty":
-            change.end_phase("leave")
-            change.leaving, change.origin = [], "moved"
-            self._begin(change)
         elif self.stage == "clear" and all(g.phase in ("empty", "parked") for g in self.groups):
             self.groups.retain([one.host for one in change.new])
             self._begin(change)
-        elif self.stage == "finish" and self.groups.all_emptied():
+        elif self.stage == "finish" and self.groups.all_empty():
             self.stage = "over"
-            self._tell(change)
+            self._notify_result(change)
             self._notify(JobEnded(self.state, self.reason, self.code))
 
     def _complete(self, change: Reconfiguration) -> None:
@@ -603,13 +607,12 @@ class ReconfigurationEngine:
         if change.leaving:
             change.end_phase("leave")
         self.stage = "idle"
-        if change.origin == "live" and change.rate_bytes >= LEAST_MEASURED:
+        if change.origin == "live" and change.rate_bytes >= MIN_MEASURED_BYTES:
             self._rate = change.rate_bytes / max(change.phases["redistribute"], 1e-6)
-        self._tell(change)
-        if not self.restarts:
-            self.groups.start_warm()
+        self._notify_result(change)
+        self.groups.start_warm()
 
-    def _tell(self, change: Reconfiguration) -> None:
+    def _notify_result(self, change: Reconfiguration) -> None:
         """Notify what came of a change whose map holds."""
         notice = change.notice(self.epoch, self.members, self.iteration)
         if notice is not None:
@@ -621,61 +624,44 @@ class ReconfigurationEngine:
         if command is not None and self.stage not in ("idle", "over"):
             self._notify(ResizeRefused(command.epoch, reason, code))
 
-    def _take_back(self, reason: str, *, code: str) -> None:
+    def _abort_change(self, reason: str, *, code: str) -> None:
         """Give a change up whose safe point is reached and that does not hold yet."""
         change = self.change
-        if change.origin == "live" and not self.restarts:
-            self.groups.give_up(change.joining, spare_parked=False)
+        if change.origin == "live":
+            self.groups.discard_newcomers(change.joining, keep_parked=False)
             # The rows are still in memory, but MPICH is not usable: accept never returns for a dead
             # newcomer, and old communicators share progress with new ones. So members save without
             # MPI and restart.
             change.reason, change.code = reason, code
-            change.mark, self.stage = time.monotonic(), "save"
+            change.phase_started, self.stage = time.monotonic(), "save"
             self._awaited = self.groups.ranks_of("member")
             self.groups.save()
-        elif change.origin == "moved" and change.command is not None and not change.taken_back:
-            change.reason, change.code = reason, code
-            self._go_back("moved")
         elif change.origin == "start":
             self._end("failed", reason, code=code)
         else:
             self._recover(why=reason, code=code)
 
-    def _go_back(self, origin: ChangeOrigin) -> None:
+    def _restart_old_map(self, origin: ChangeOrigin) -> None:
         """Start the old map again, with the data of the safe point."""
-        self.change = self.change.back(self.members, origin)
+        self.change = self.change.reverted(self.members, origin)
         self._clear()
 
     def _clear(self) -> None:
         """End every rank, to begin the change under way then."""
-        self.stage, self._doubtful = "clear", None
-        self.groups.end(spare_parked=True)
+        self.stage = "clear"
+        self.groups.end(keep_parked=True)
 
-    @property
-    def _sees_all(self) -> bool:
-        """Whether no host whose ranks speak to others' is out of sight, so that nobody knows what became of it."""
-        speaking = (group for group in self.groups if group.phase in SPEAKING)
-        return all(group.in_sight or group.gone for group in speaking)
-
-    def confirm_loss(self) -> None:
-        """Take the loss of a member for one, where no host was lost that had been out of sight."""
-        if self._doubtful is not None and self._sees_all:
-            found, self._doubtful = self._doubtful, None
-            self.on_lost(*found)
-
-    def judge_broken(self, now: float) -> None:
+    def judge_mpi_failure(self, now: float) -> None:
         """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
         # A rank whose peer was killed reports an MPI error before the loss itself is known: wait
         # for the loss.
         if self.broken is None or self.stage == "clear" or now - self.broken[0] < BROKEN_SECONDS:
             return
-        if not self._sees_all:
-            return  # it is the likelier cause, and will be known
         (_, host, reason, code), self.broken = self.broken, None
-        if self.stage in ("meet", "wait", "ahead") and host in self.change.joining:
+        if self.stage in ("merge", "wait", "prefetch") and host in self.change.joining:
             self._refuse(reason, code=code)
         elif self.stage == "change":
-            self._take_back(reason, code=code)
+            self._abort_change(reason, code=code)
         elif self.stage == "leave":
             self._recover(why=reason, code=code)
         # Without a commit a restart would repeat all of the work, and a wrong MPI call of the
@@ -688,7 +674,7 @@ class ReconfigurationEngine:
     def _repair(self, reason: str, *, code: str) -> None:
         """Start all ranks again from the last commit: MPI failed, and no process was lost; not again and again."""
         self._repairs += 1
-        if self._repairs > MOST_REPAIRS:
+        if self._repairs > MAX_REPAIRS:
             self._end("failed", reason, code=code)
         else:
             self._recover(why=reason, code=code)
@@ -697,14 +683,12 @@ class ReconfigurationEngine:
         """Give a command up before anything changed."""
         self._answer(reason, code=code)
         self.stage = "idle"
-        if self.restarts:
-            return
         joining, self.change.joining = self.change.joining, []
         if self.change.secret:  # rank 0 asks, and all members forget what they have got
             self.groups[self.members[0].host].send({"order": "ask"}, 0)
         if self.broken is not None and self.broken[1] in joining:
             self.broken = None
-        self.groups.give_up(joining)
+        self.groups.discard_newcomers(joining)
         self.groups.start_warm()
 
     def _give_up(self, host: str, why: str) -> None:
@@ -720,7 +704,7 @@ class ReconfigurationEngine:
         """See all groups end: the program has finished."""
         if self.stage == "leave":
             # The map holds, which is said once the hosts that leave are empty.
-            self.change.mark = time.monotonic()
+            self.change.phase_started = time.monotonic()
         else:
             self._answer("the job finished first", code="job-ended")
             self.change = Reconfiguration(None, (), self.members)
@@ -741,13 +725,9 @@ class ReconfigurationEngine:
     def on_lost(self, group: ProcessGroup, why: str) -> None:
         """Decide what the loss of a group means: nothing, a refusal, the end of the job, or a rollback."""
         change, said = self.change, f"{group.host}: {why}"
-        joins = group.host in change.joining and not self.restarts
+        joins = group.host in change.joining
         undecided = joins and change.origin == "live"
-        waits = group.phase in ("parked", "starting") and not self.restarts
-        doubtful = group.phase == "member" and not (group.gone or self._sees_all)
-        if doubtful and self.stage not in ("finish", "over"):
-            self._doubtful = self._doubtful or (group, why)
-            return
+        waits = group.phase in ("parked", "starting")
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
             if self.stage == "leave" and self._awaited:  # may be they wait for it
@@ -755,8 +735,8 @@ class ReconfigurationEngine:
         elif self.stage in PREPARING and undecided:
             self.groups.discard(group.host)
             self._refuse(said, code="host-lost")
-        elif self.stage in ("launch", "change") and (undecided or change.origin == "moved"):
-            self._take_back(said, code="host-lost")
+        elif self.stage in ("launch", "change") and undecided:
+            self._abort_change(said, code="host-lost")
         elif waits and not (joins and self.stage in ("launch", "change")):
             self.groups.discard(group.host)
         elif self.stage == "launch" and change.origin == "start":
@@ -779,7 +759,7 @@ class ReconfigurationEngine:
                 f"{reason}; {len(left)} hosts are left of {self.job.minimum} needed",
                 code="too-few-hosts-left",
             )
-        elif self._rollbacks > MOST_ROLLBACKS:
+        elif self._rollbacks > MAX_ROLLBACKS:
             reason = f"{reason}; {self._rollbacks} losses without a commit between"
             self._end("failed", reason, code="losses-repeated")
         else:
@@ -796,7 +776,7 @@ class ReconfigurationEngine:
         A spare gets what the lost host had, by the number of its slots: how fast it is the manager does not know.
         """
         before = self.members or self.change.new
-        spares = self.groups.spares({*lost, *(one.host for one in before)})
+        spares = self.groups.standby_hosts({*lost, *(one.host for one in before)})
         room = self._rows - sum(self.slots[m.host] for m in before) if self._rows else math.inf
         found = []
         for one in before:
@@ -811,8 +791,3 @@ class ReconfigurationEngine:
             weight = one.weight * self.slots[spare] / self.slots[one.host]
             found.append(replace(one, host=spare, weight=weight))
         return tuple(found)
-
-
-def restarts(job: JobFile) -> bool:
-    """Whether changes are made by restarts: asked for, or because processes can only be started all at once."""
-    return job.engine == "restart" or (job.engine == "auto" and bool(job.world))

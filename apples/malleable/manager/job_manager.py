@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from apples.io.connection import call_ready
+from apples.io.output_pipe import OutputPipe
 from apples.malleable.control.command import (
     CommandSource,
     JobEnded,
@@ -31,6 +32,8 @@ TICK_SECONDS = 0.1
 """The longest time between two looks at the clock."""
 CHANGING_SECONDS = 1.0
 """How often it says that the job's hosts are being changed: its program is silent meanwhile."""
+PAUSE_BYTES = 1 << 20
+"""Unwritten output above which the supervisors on other machines forward none."""
 SILENT_STAGES = (*COMPUTING, "over")
 """Stages in which it has nothing to say of that: the program computes, and speaks for itself."""
 
@@ -42,8 +45,15 @@ class JobManager:
     ----------
     folder
         Where supervisors of this machine put their files.
-    emit
-        Takes the events of the application protocol that are the manager's own.
+    output, errors
+        Open files to which the output of ranks on other machines is written.
+    events
+        Whether the manager writes its own events of the application protocol to `output`.
+
+    Raises
+    ------
+    OSError
+        `output` or `errors` cannot be opened anew. Permanent.
     """
 
     def __init__(
@@ -51,14 +61,21 @@ class JobManager:
         job: JobFile,
         control: CommandSource,
         folder: Path = Path(),
-        emit: Callable[[str], None] = lambda _: None,
+        output: int = 1,
+        errors: int = 2,
+        *,
+        events: bool = True,
     ) -> None:
-        self._emit, self._emitted, self._ranks = emit, 0.0, 0
+        self._events, self._emitted, self._ranks = events, 0.0, 0
         self._resumed = job.attempt == 1  # there was nothing before
         self._selector = selectors.DefaultSelector()
+        self._output = OutputPipe(output, self._selector)
+        self._errors = OutputPipe(errors, self._selector)
         self._control = control
         self._ended: JobEnded | None = None
-        self.engine = ReconfigurationEngine(job, self._selector, self._notify, folder)
+        self.engine = ReconfigurationEngine(
+            job, self._selector, self._notify, folder, self._on_output
+        )
         self._asked_to_end = False
         control.attach(self._selector, lambda: self.engine.status)
 
@@ -73,20 +90,27 @@ class JobManager:
     def run(self) -> JobEnded:
         """Serve until no process of the job is left."""
         while self._ended is None:
-            due = self._control.deadline()
-            left = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
-            call_ready(self._selector, left)
-            due = self._control.deadline()
-            if due is not None and due <= time.monotonic():
-                self._control.tick()
+            call_ready(self._selector, TICK_SECONDS)
             if self._control.cancelled() or self._asked_to_end:
                 self.engine.cancel()
             self.engine.tick()
+            waiting = max(self._output.waiting, self._errors.waiting)
+            self.engine.groups.pause_output(waiting > PAUSE_BYTES)
             self._say_whether_changing()
             if self.engine.stage == "idle" and (command := self._control.poll()) is not None:
                 self.engine.command(command)
         self._control.close()
+        self._output.close()
+        self._errors.close()
         return self._ended
+
+    def _on_output(self, event: str, lines: list[bytes]) -> None:
+        pipe = self._output if event == "output" else self._errors
+        pipe.write(b"".join(line + b"\n" for line in lines))
+
+    def _emit(self, event: str) -> None:
+        if self._events:
+            self._output.write(event.encode() + b"\n")
 
     def _say_whether_changing(self) -> None:
         """Say now and then that hosts are being changed, so that nobody takes the program for dead.
@@ -115,11 +139,10 @@ def main() -> int:
     """Run the job of the file in the first argument; return the exit code."""
     try:
         job = loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-        control = open_control(job)
+        manager = JobManager(job, open_control(job))
     except (OSError, JobFileError) as error:
         print(f"apples: {error}", file=sys.stderr)  # noqa: T201 - talk
         return 2
-    manager = JobManager(job, control, emit=lambda line: print(line, flush=True))  # noqa: T201 - data
     manager.end_at(signal.SIGTERM)
     ended = manager.run()
     if ended.state == "finished":

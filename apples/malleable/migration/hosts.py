@@ -1,96 +1,66 @@
 """The program manager's end of its supervisors: one a host, asked one thing at a time, never waited for.
 
-`trial_migration` asks one of this machine to move a sleeping program, which tells more than CRIU's own check.
+`trial_migration` asks one of this machine to move a sleeping program, which tests more than CRIU's own check.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import subprocess
+import selectors
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from selectors import EVENT_READ, BaseSelector
 from typing import Any
 
-from apples.io.json_lines import LineBuffer, LineError, decode, encode
-from apples.launch import heartbeat as peer
+from apples.io.connection import call_ready
+from apples.io.json_lines import LineError
 from apples.launch.host_spec import HostSpec
 from apples.malleable.control.job_file import JobFile
-from apples.malleable.migration.steps import GONE, SupervisorAnswer, SupervisorRequest
+from apples.malleable.migration.steps import SupervisorAnswer, SupervisorRequest, gone
+from apples.malleable.node.connection import SupervisorConnection, run_command
 
 MODULE = "apples.malleable.migration.on_host"
-LINE_LIMIT = 1 << 20
-END_SECONDS = 4.0
 
 
-class SupervisorConnection:
+class ProgramSupervisorConnection(SupervisorConnection):
     """The connection to the supervisor on one host.
 
     Parameters
     ----------
-    place
-        Where: its `python` runs the supervisor, there through its `reach`.
+    host_spec
+        Its `python` runs the supervisor, there through its `reach`.
+    on_report, on_lost
+        Called with the host and a report, and with the host and why its supervisor is lost.
     """
 
-    def __init__(self, place: HostSpec) -> None:
-        self.host, self._elsewhere = place.host, bool(place.reach)
-        self.process = subprocess.Popen(
-            [*(place.reach or (place.python,)), "-P", "-m", MODULE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
-        assert self.process.stdout is not None  # noqa: S101 - for the type checker
-        self.file = self.process.stdout
-        os.set_blocking(self.file.fileno(), False)
-        self._silence = peer.Silence(time.monotonic())
-        self._lines = LineBuffer(LINE_LIMIT)
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        job: str,
+        host_spec: HostSpec,
+        on_report: Callable[[str, dict[str, Any]], None],
+        on_lost: Callable[[str, str], None],
+    ) -> None:
+        self.host, self._on_report, self._on_lost = host_spec.host, on_report, on_lost
+        self._argv = [*(host_spec.reach or (host_spec.python,)), "-P", "-m", MODULE]
+        self._argv += ["far"] if host_spec.reach else []
+        super().__init__(selector, job, is_far=bool(host_spec.reach))
 
-    def send(self, order: Mapping[str, Any]) -> None:
-        """Send an order; whether the supervisor is gone is noticed when it is read."""
-        assert self.process.stdin is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(OSError):
-            self.process.stdin.write(encode(order))
+    def be_supervisor(self) -> None:
+        """Become the supervisor's interpreter, or the ssh that leads to it."""
+        run_command(self._argv)
 
-    def read(self) -> list[dict[str, Any]] | None:
-        """Return the reports that came; None when the supervisor is gone, or sent what is no report."""
-        try:
-            data = os.read(self.file.fileno(), 1 << 16)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        self._silence.broken(time.monotonic())
-        try:
-            reports = [decode(line, LINE_LIMIT) for line in self._lines.feed(data)]
-        except LineError:
-            return None
-        complete = all(isinstance(one.get("report"), str) for one in reports)
-        return reports if data and complete else None
+    def handle(self, report: dict[str, Any]) -> None:
+        """Pass the report on."""
+        if report["report"] == "ended" and not isinstance(report.get("code"), int):
+            raise LineError("the end of a program without its exit code")
+        self._on_report(self.host, report)
 
-    def lost(self, now: float) -> bool:
-        """Return whether the supervisor, which reports something every second, has been silent for too long."""
-        silent = self._silence.seconds(now)
-        if silent <= peer.SILENCE_SECONDS:
-            return False
-        return peer.lost(silent, peer.started(self.process.pid, elsewhere=self._elsewhere))
-
-    def close(self, seconds: float = END_SECONDS) -> None:
-        """Let it end its program and itself; kill it when it does not."""
-        assert self.process.stdin is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.file.close()
+    def on_end(self, why: str) -> None:
+        """Pass the loss on."""
+        self._on_lost(self.host, why)
 
 
 class ProgramSupervisors:
@@ -99,143 +69,143 @@ class ProgramSupervisors:
     Parameters
     ----------
     answered
-        Takes the answer to what was asked; `GONE` where none will come.
+        Takes the answer to the request; `gone` if there will be none.
     ended
         Takes the host whose program has ended, and its exit code.
     lost
-        Takes the host of a supervisor that is gone without having been asked anything.
+        Takes the host of a supervisor that is lost while no request to it is under way, and why.
     """
 
     def __init__(
         self,
         job: JobFile,
-        selector: BaseSelector,
+        selector: selectors.BaseSelector,
         answered: Callable[[SupervisorAnswer], None],
         ended: Callable[[str, int], None],
-        lost: Callable[[str], None],
+        lost: Callable[[str, str], None],
     ) -> None:
         self._job, self._selector = job, selector
         self._answered, self._ended, self._lost = answered, ended, lost
-        self._pipes: dict[str, SupervisorConnection] = {}
-        self.asked: SupervisorRequest | None = None
-        self._until = 0.0
+        self._connections: dict[str, ProgramSupervisorConnection] = {}
+        self.request: SupervisorRequest | None = None
+        self._deadline = 0.0
 
-    def ask(self, ask: SupervisorRequest) -> None:
+    def ask(self, request: SupervisorRequest) -> None:
         """Send a request to the supervisor of its host, which is started if there is none."""
-        self.asked, self._until = ask, time.monotonic() + ask.seconds
-        if ask.host not in self._pipes:
-            try:
-                pipe = SupervisorConnection(self._job.place(ask.host))
-            except OSError as error:
-                self._take({"report": "failed", "reasons": [str(error)]})
-                return
-            self._pipes[ask.host] = pipe
-            self._selector.register(pipe.file, EVENT_READ, lambda: self._on_readable(pipe))
-        self._pipes[ask.host].send(ask.command)
+        self.request, self._deadline = request, time.monotonic() + request.seconds
+        if request.host not in self._connections:
+            self._connections[request.host] = ProgramSupervisorConnection(
+                self._selector,
+                self._job.job,
+                self._job.place(request.host),
+                self._on_report,
+                self._on_lost,
+            )
+        fields = dict(request.command)
+        self._connections[request.host].order(fields.pop("order"), **fields)
 
     def check(self) -> None:
         """Give up supervisors that are silent, and answers that are late."""
         now = time.monotonic()
-        for host, pipe in list(self._pipes.items()):
-            late = self.asked is not None and self.asked.host == host and now > self._until
-            if late or pipe.lost(now):
-                self._give_up(pipe)
+        for connection in list(self._connections.values()):
+            connection.check(now)
+        if self.request is not None and now > self._deadline:
+            late = (
+                f"no answer to '{self.request.command['order']}' within {self.request.seconds:g} s"
+            )
+            self._connections[self.request.host].give_up(late)
 
     def dismiss(self, host: str) -> None:
-        """Let the supervisor of a host end its program, if it has one, and itself."""
-        pipe = self._pipes.pop(host, None)
-        if pipe is not None:
-            self._selector.unregister(pipe.file)
-            pipe.close()
+        """Let the supervisor of a host end its program, if it has one, and itself; not waited for."""
+        if connection := self._connections.pop(host, None):
+            connection.close()
 
     def process_of(self, host: str) -> int:
         """Return the process number of the supervisor on `host`; of the connection to it where it is elsewhere."""
-        return self._pipes[host].process.pid
+        return self._connections[host].pid
 
     def close(self) -> None:
-        """Dismiss all."""
-        self.asked = None
-        for host in list(self._pipes):
-            self.dismiss(host)
+        """Dismiss all; return once they have ended, or were killed because they did not in time."""
+        self.request = None
+        connections = list(self._connections.values())
+        self._connections.clear()
+        for connection in connections:
+            connection.close()
+        for connection in connections:
+            connection.wait()
 
-    def _on_readable(self, pipe: SupervisorConnection) -> None:
-        answers = pipe.read()
-        if answers is None:
-            self._give_up(pipe)
-            return
-        for answer in answers:
-            if answer["report"] == "ended":
-                self._ended(pipe.host, int(answer["code"]))
-            elif self.asked and self.asked.host == pipe.host and "to" in answer:
-                self._take(answer)
+    def _on_report(self, host: str, report: dict[str, Any]) -> None:
+        if report["report"] == "ended":
+            self._ended(host, report["code"])
+        elif self.request and self.request.host == host and "to" in report:
+            self._answer(report)
 
-    def _give_up(self, pipe: SupervisorConnection) -> None:
-        pipe.process.kill()
-        self.dismiss(pipe.host)
-        if self.asked and self.asked.host == pipe.host:
-            self._take(GONE)
+    def _on_lost(self, host: str, why: str) -> None:
+        del self._connections[host]
+        if self.request and self.request.host == host:
+            self._answer(gone(why))
         else:
-            self._lost(pipe.host)
+            self._lost(host, why)
 
-    def _take(self, answer: SupervisorAnswer) -> None:
-        self.asked = None
+    def _answer(self, answer: SupervisorAnswer) -> None:
+        self.request = None
         self._answered(answer)
 
 
-TRIAL_SECONDS = 20.0
+TRIAL_SECONDS, TICK_SECONDS = 20.0, 0.1
 SLEEP = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
 
 
 def trial_migration() -> str:
-    """Return why a process cannot be moved on this machine, empty if it can."""
-    with tempfile.TemporaryDirectory(prefix="apples-") as folder:
-        try:
-            supervisor = SupervisorConnection(HostSpec("here", 1, SLEEP, sys.executable, "", ""))
-        except OSError as error:
-            return str(error)
-        try:
-            return _moved(supervisor, Path(folder))
-        finally:
-            supervisor.close()
+    """Return why a process cannot be moved on this machine; empty if it can."""
+    here = HostSpec("here", 1, SLEEP, sys.executable, "", "")
+    with tempfile.TemporaryDirectory(prefix="apples-") as folder, Trial(here) as trial:
+        return trial.moved(Path(folder) / "checkpoint")
 
 
-def _moved(supervisor: SupervisorConnection, folder: Path) -> str:
-    seat: dict[str, Any] = {"cpus": [], "cgroup": ""}
-    start = {
-        "order": "start",
-        "argv": list(SLEEP),
-        "directory": "/",
-        "environment": {},
-        "output": os.devnull,
-        "errors": os.devnull,
-    }
-    checkpoint = {"order": "checkpoint", "folder": str(folder / "checkpoint")}
-    begun = _answer_to(supervisor, {**start, **seat})
-    if begun["report"] != "started":
-        return _why(begun)
-    written = _answer_to(supervisor, {**checkpoint, "signal": 0, "signal_seconds": 0.0})
-    if written["report"] != "written":
-        return _why(written)
-    known = {name: written[name] for name in ("pid", "stopped")}
-    again = _answer_to(
-        supervisor, {"order": "restart", "folder": checkpoint["folder"], **known, **seat}
-    )
-    return "" if again["report"] == "restarted" else _why(again)
+class Trial:
+    """A supervisor of this machine, asked one thing after the other; each answer is waited for."""
 
+    def __init__(self, host_spec: HostSpec) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._answers: list[dict[str, Any]] = []
+        self._supervisor = ProgramSupervisorConnection(
+            self._selector,
+            "",
+            host_spec,
+            lambda _, report: self._answers.append(report),
+            lambda _, why: self._answers.append({"to": "", "report": "gone", "reasons": [why]}),
+        )
 
-def _answer_to(supervisor: SupervisorConnection, command: dict[str, Any]) -> dict[str, Any]:
-    supervisor.send(command)
-    until = time.monotonic() + TRIAL_SECONDS
-    while (left := until - time.monotonic()) > 0:
-        select.select([supervisor.file], [], [], left)
-        answers = supervisor.read()
-        if answers is None:
-            return {"report": "gone", "reasons": ["the supervisor ended"]}
-        for answer in answers:
-            if answer.get("to") == command["order"]:
-                return answer
-    return {"report": "late", "reasons": [f"no answer in {TRIAL_SECONDS:g} s"]}
+    def __enter__(self) -> Trial:
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        self._supervisor.close()
+        self._supervisor.wait()
+        self._selector.close()
 
-def _why(answer: dict[str, Any]) -> str:
-    return "; ".join(map(str, answer["reasons"]))
+    def moved(self, folder: Path) -> str:
+        """Start a program, checkpoint it into a folder and restart it; return why not, empty if it was moved."""
+        seat: dict[str, Any] = {"cpus": [], "cgroup": ""}
+        start = {"argv": list(SLEEP), "directory": "/", "environment": {}}
+        start |= {"output": os.devnull, "errors": os.devnull}
+        started = self._ask("start", "started", **start, **seat)
+        checkpoint = {"folder": str(folder), "signal": 0, "signal_seconds": 0.0}
+        written = started or self._ask("checkpoint", "written", **checkpoint)
+        if written:
+            return written
+        known = {name: self._answers[-1][name] for name in ("pid", "stopped")}
+        return self._ask("restart", "restarted", folder=str(folder), **known, **seat)
+
+    def _ask(self, order: str, expected: str, **fields: object) -> str:
+        """Return why the answer to an order is another than the expected one; empty if it is that."""
+        self._supervisor.order(order, **fields)
+        deadline = time.monotonic() + TRIAL_SECONDS
+        while time.monotonic() < deadline:
+            call_ready(self._selector, TICK_SECONDS)
+            self._supervisor.check(time.monotonic())
+            if self._answers and self._answers[-1].get("to") in ("", order):
+                answer = self._answers[-1]
+                return "" if answer["report"] == expected else "; ".join(answer["reasons"])
+        return f"no answer in {TRIAL_SECONDS:g} s"

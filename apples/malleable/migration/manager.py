@@ -8,7 +8,6 @@ others are refused. A program on several hosts is an MPI program, with one rank 
 from __future__ import annotations
 
 import json
-import os
 import selectors
 import shutil
 import signal
@@ -19,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from apples.io.connection import call_ready
+from apples.io.output_pipe import OutputPipe
 from apples.launch.host_spec import HostSpec
+from apples.launch.rank_ends import signal_name
 from apples.malleable.control.command import (
     CommandSource,
     HostRows,
@@ -50,7 +51,8 @@ from apples.malleable.migration.steps import (
 )
 
 CHUNK = 1 << 20
-STANDARD_ERROR = 2
+PAUSE_BYTES = 4 << 20
+"""Unwritten output above which no more of the program's is copied."""
 
 
 class ProgramOutput:
@@ -59,18 +61,23 @@ class ProgramOutput:
     Parameters
     ----------
     copy
-        Takes what is new.
+        Takes new bytes.
+    full
+        Returns whether no more are to be copied now.
     """
 
-    def __init__(self, files: Iterable[Path], copy: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, files: Iterable[Path], copy: Callable[[bytes], None], full: Callable[[], bool]
+    ) -> None:
         self.read_to = dict.fromkeys(files, 0)
-        self._copy = copy
+        self._copy, self._full = copy, full
 
-    def copy(self) -> None:
-        """Copy what was written since; a file that is not there yet has nothing."""
+    def copy(self) -> bool:
+        """Copy the bytes that were written since, if any; return whether there was room for all of them."""
         for path in self.read_to:
-            while data := self._next(path):
+            while not self._full() and (data := self._next(path)):
                 self._copy(data)
+        return not self._full()
 
     def _next(self, path: Path) -> bytes:
         try:
@@ -81,12 +88,6 @@ class ProgramOutput:
             return b""
         self.read_to[path] += len(data)
         return data
-
-
-def to_stderr(data: bytes) -> None:
-    """Write all of it to standard error."""
-    while data:
-        data = data[os.write(STANDARD_ERROR, data) :]
 
 
 TICK_SECONDS = 0.1
@@ -105,23 +106,29 @@ class ProgramManager:
         A member for each rank; its `commits` is a folder that the hosts share.
     commands
         Where commands come from and notices go to.
+    selector
+        Of its loop; the data of a key is a callable without argument.
     emit, copy
         Take an event of the application protocol, and bytes that the program wrote.
+    full
+        Returns whether `copy` takes no more bytes now.
     """
 
     def __init__(
         self,
         job: JobFile,
         commands: CommandSource,
-        emit: Callable[[str], None] = print,
-        copy: Callable[[bytes], None] = to_stderr,
+        selector: selectors.BaseSelector,
+        emit: Callable[[str], None],
+        copy: Callable[[bytes], None],
+        full: Callable[[], bool] = lambda: False,
     ) -> None:
         self.job, self.commands, self.emit = job, commands, emit
         wanted = dict(job.task.get("program", {}))
         self.folder = Path(job.commits)
         self.checkpoint = self.folder / "checkpoint"
         files = (Path(wanted.get(name) or self.folder / name) for name in ("output", "errors"))
-        self.output = ProgramOutput(files, copy)
+        self.output = ProgramOutput(files, copy, full)
         self.signal = signal_number(str(wanted.get("signal", SIGNAL)))
         self.signal_seconds = float(wanted.get("signal_seconds", SIGNAL_SECONDS))
         self.ready_seconds = float(wanted.get("ready_seconds", READY_SECONDS))
@@ -134,7 +141,7 @@ class ProgramManager:
         )
         self._awaited: AwaitedRanks | None = None
         self._moving = ("", "")
-        self.selector = selectors.DefaultSelector()
+        self.selector = selector
         self.supervisors = ProgramSupervisors(
             job, self.selector, self._proceed, self._on_program_exit, self._on_supervisor_lost
         )
@@ -164,21 +171,17 @@ class ProgramManager:
                 self._tick()
         finally:
             self.supervisors.close()
-            self.selector.close()
-        self.output.copy()
+        while not self.output.copy():
+            call_ready(self.selector, TICK_SECONDS)
         return self._end()
 
     def _tick(self) -> None:
         """Take the reports and commands that came, and do what is due."""
-        due = self.commands.deadline()
-        patience = TICK_SECONDS if due is None else min(TICK_SECONDS, due - time.monotonic())
-        call_ready(self.selector, patience)
+        call_ready(self.selector, TICK_SECONDS)
         self.supervisors.check()
         if self._awaited is not None and (answer := self._awaited.answer()) is not None:
             self._awaited = None
             self._proceed(answer)
-        if due is not None and time.monotonic() >= due:
-            self.commands.tick()
         if self.commands.cancelled():
             self.state = "cancelled"
         elif self.state == "running" and self.command is None:
@@ -299,22 +302,21 @@ class ProgramManager:
             if self._finished >= set(self.hosts):
                 self.state = "finished"
         elif self.state != "failed":  # the others end because the first did
-            how = f"exit code {code}" if code > 0 else f"signal {signal.Signals(-code).name}"
+            how = f"exit code {code}" if code > 0 else f"signal {signal_name(-code)}"
             which = (
                 "the program" if self.ranks is None else f"rank {self.hosts.index(host)} on {host}"
             )
             self._fail(f"{which} ended with {how}", code="program-failed")
 
-    def _on_supervisor_lost(self, host: str) -> None:
+    def _on_supervisor_lost(self, host: str, why: str) -> None:
         """Take the loss of a supervisor: its program died with it, unless it is in a checkpoint just now."""
         written = (
-            self.supervisors.asked is not None
-            and self.supervisors.asked.command["order"] == "restart"
+            self.supervisors.request is not None
+            and self.supervisors.request.command["order"] == "restart"
             and host == self._moving[0]
         )
         if host in self.hosts and host not in self._finished and not written:
-            reason = f"{host}: the program's supervisor ended or fell silent"
-            self._fail(reason, code="supervisor-ended")
+            self._fail(f"{host}: {why}", code="supervisor-ended")
 
     def _fail(self, reason: str, *, code: str) -> None:
         self.state, self.reason, self.code = "failed", reason, code
@@ -422,11 +424,22 @@ def main() -> int:
     """Run the job of the file in the first argument."""
     try:
         job = loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-        manager = ProgramManager(job, open_control(job), lambda line: print(line, flush=True))  # noqa: T201 - data
+        selector = selectors.DefaultSelector()
+        output, errors = OutputPipe(1, selector), OutputPipe(2, selector)
+        manager = ProgramManager(
+            job,
+            open_control(job),
+            selector,
+            emit=lambda event: output.write(event.encode() + b"\n"),
+            copy=errors.write,
+            full=lambda: errors.waiting > PAUSE_BYTES,
+        )
     except (OSError, ValueError) as error:
         print(f"apples: {error}", file=sys.stderr)  # noqa: T201 - talk
         return 2
     manager.run()
+    output.close()
+    errors.close()
     return {"finished": 0, "failed": 5}.get(manager.state, 130)
 
 

@@ -1,8 +1,9 @@
 """The supervisor of an unmodified program on one host: starts it, checkpoints it, restarts it, reports its end.
 
-Run as ``python -m apples.malleable.migration.on_host`` on the host; elsewhere over a connection. Orders of the
-program manager: ``look``, ``start``, ``inspect``, ``checkpoint``, ``restart``; each is answered by one report that
-names it (``to``). Unasked it reports ``alive``, and ``ended`` with the exit code of the program.
+Run as ``python -m apples.malleable.migration.on_host``, with the word ``far`` if a connection leads to it. The
+orders of the program manager are ``look``, ``start``, ``inspect``, ``checkpoint`` and ``restart``. Each is
+answered by one report that names it (``to``). Without an order it reports ``alive``, and ``ended`` with the
+exit code of the program. The protocol is that of `apples.launch.hostd`.
 
 The program dies with this process: by a parent-death signal, which a checkpoint keeps; its own children are killed
 last of all here, or by the supervisor of the run.
@@ -15,18 +16,18 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from apples.launch import heartbeat
+from apples.launch.hostd import HostAgent
 from apples.launch.job_processes import kill_descendants, signal_at_parents_end
 from apples.malleable.migration import criu, inspection
 from apples.malleable.migration.criu import Criu, working_criu
-from apples.malleable.node.supervisor import SupervisorProcess
 
-ALIVE_SECONDS = 1.0
-"""It reports something at least so often."""
 CRIU_SECONDS = 600.0
 STUCK_SECONDS = 2.0
 """A criu that somebody's signal has stopped for so long is given up."""
@@ -43,19 +44,22 @@ class CannotMove(Exception):  # noqa: N818 - no error: the program runs on
         self.code = code
 
 
-class ProgramSupervisor(SupervisorProcess):
+class ProgramSupervisor(HostAgent):
     """Supervises one program for its manager.
 
     Attributes
     ----------
     pid
         Process number of the program; 0 where none runs here.
+    is_far
+        Whether the manager is on another machine, so that its end shows only as silence if the network is cut.
     """
 
     death_signal = signal.SIGKILL
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_far: bool = False) -> None:
         super().__init__()
+        self.is_far, self._handles = is_far, False
         self.pid = 0
         self.criu: Criu | None = None
 
@@ -68,9 +72,12 @@ class ProgramSupervisor(SupervisorProcess):
         super().open()
 
     def check(self) -> None:
-        """Report being alive where nothing else was reported for a while."""
-        if time.monotonic() - self.last_report >= ALIVE_SECONDS:
-            self.report("alive")
+        """Report being alive; end if a far manager is silent, since sshd does not notice a cut network."""
+        super().check()
+        if self.is_far and not self._handles:
+            silent = self.silence.seconds(time.monotonic())
+            if heartbeat.lost(silent, runs=True):
+                raise EOFError
 
     def close(self) -> None:
         """Kill the program and all that it started; a process that cannot die is given up after a while."""
@@ -87,12 +94,18 @@ class ProgramSupervisor(SupervisorProcess):
             "restart": self._restart,
         }
         what = order["order"]
+        if what == "ping":
+            return
+        self._handles = True
         try:
             answer = work[what](order)
         except CannotMove as reasons:
             answer = {"report": "refused", "reasons": list(reasons.args), "code": reasons.code}
         except (OSError, subprocess.SubprocessError, ValueError) as error:
             answer = {"report": "failed", "reasons": [str(error)]}
+        finally:
+            self._handles = False
+            self.silence.broken(time.monotonic())  # no order was read meanwhile
         self.report(answer.pop("report"), **answer, to=what)
 
     def _on_child_exit(self, woken: int) -> None:
@@ -284,4 +297,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    ProgramSupervisor().run()
+    ProgramSupervisor(is_far=sys.argv[1:] == ["far"]).run()

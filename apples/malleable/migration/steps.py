@@ -106,8 +106,11 @@ MigrationSteps = Generator[
     SupervisorAnswer,
     MigrationDone | MigrationRefused | MigrationLost,
 ]
-GONE: SupervisorAnswer = {"report": "gone", "reasons": ["its supervisor ended or fell silent"]}
-"""Takes the place of the answer of a supervisor that gives none."""
+
+
+def gone(why: str) -> SupervisorAnswer:
+    """Return the answer in place of that of a supervisor which gives none."""
+    return {"report": "gone", "reasons": [why]}
 
 
 def migration(asked: MigrationRequest) -> MigrationSteps:

@@ -1,7 +1,7 @@
-"""`AskedTask`: what a rank asks of its program's task, and the reader for a program that hands none.
+"""`AskedTask`: the parts of a task that a rank uses, and the reader for a program that passes none.
 
-A program that declares by `apples.program.Task` hands its task to `MalleableJob`. A program that speaks the
-protocol by itself hands none: its job reads the file that the agent wrote (docs/reference/protocol.md).
+A program that declares by `apples.program.Task` passes its task to `MalleableJob`. A program that implements the
+protocol itself passes none: its job reads the file that the agent wrote (docs/reference/protocol.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STANDARD_OUTPUT = 1
 
 
 class AgentTaskError(ValueError):
-    """The agent's task is not one that this job can run. Permanent.
+    """This job cannot run the agent's task. Permanent.
 
     As `apples.program.TaskError`: an error of the program, which its own line reports.
 
@@ -58,7 +58,7 @@ class AskedPiece(Protocol):
 
 
 class AskedTask(Protocol):
-    """What a job asks of a task. `apples.program.TaskDocument` is one."""
+    """The parts of a task that a job uses, for example of `apples.program.TaskDocument`."""
 
     @property
     def mode(self) -> str:
@@ -97,8 +97,11 @@ class AgentTask:
 
 
 def emit(event: str, **fields: object) -> None:
-    """Write one event to standard output; a pipe keeps lines of up to 4096 bytes in one piece."""
-    rest = (json.dumps({"event": event, **fields}, allow_nan=False) + "\n").encode()
+    """Write one event to standard output; a pipe keeps lines of up to 4096 bytes in one piece.
+
+    An event begins with a newline: a rank may have printed text without one.
+    """
+    rest = ("\n" + json.dumps({"event": event, **fields}, allow_nan=False) + "\n").encode()
     while rest:
         rest = rest[os.write(STANDARD_OUTPUT, rest) :]
 
@@ -218,7 +221,7 @@ def _piece(index: int, entry: object) -> HostPiece:
         piece = HostPiece(*(entry[name] for name in HostPiece._fields))  # type: ignore[index]
     except (TypeError, KeyError):
         raise AgentTaskError(
-            f"the task's partition[{index}] does not say {', '.join(HostPiece._fields)}",
+            f"the task's partition[{index}] lacks one of {', '.join(HostPiece._fields)}",
             code="partition-invalid",
             index=index,
             known=list(HostPiece._fields),

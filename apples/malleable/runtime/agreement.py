@@ -1,7 +1,7 @@
 """The agreement of all ranks on a safe point: one number, reduced while they compute.
 
-Rank 0 alone hears the job manager. The number it puts into a reduction at one safe point is taken out by every
-rank at the next that does not pass, so that all of them turn to the manager's message at the same one.
+Only rank 0 receives the job manager's messages. It puts a number into a reduction at one safe point, and every
+rank takes it out at the next safe point that it does not skip. So all ranks handle the message at the same one.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from mpi4py import MPI
 from apples.malleable.runtime.collectives import wait
 
 MESSAGE, COMMIT = 1, 2
-"""The bits of the number: the manager sent a message; a commit is due. Above them: safe points to pass."""
+"""The bits of the number: the manager sent a message; a commit is due. Above them: safe points to skip."""
 BITS = MESSAGE | COMMIT
 PERIOD_SECONDS = 0.04
 """Between two reductions: each costs two ranks 70 microseconds, for a sweep leaves none of it in the caches."""
-MOST_PASSED = 15
-"""Safe points that pass without a reduction, at most: so many iterations a message may wait, however long."""
+MAX_SKIPPED = 15
+"""Maximum number of safe points skipped in a row. A message may wait for this number of iterations."""
 
 OPERATIONS = (MPI.MAX, MPI.MIN, MPI.SUM)
 
@@ -28,9 +28,9 @@ OPERATIONS = (MPI.MAX, MPI.MIN, MPI.SUM)
 class Agreement:
     """The number that rank 0 puts in and every rank takes out one safe point later.
 
-    A program that reduces anyway carries it in its own reduction (`reduce`); for any other it travels in
-    a reduction that is begun at one safe point and taken at the next. Rank 0 says in it at how many safe
-    points nobody need ask: as many as pass in `PERIOD_SECONDS`.
+    A program that reduces anyway carries the number in its own reduction (`reduce`). For any other program a
+    reduction is begun at one safe point and completed at the next. The number includes how many safe points all
+    ranks skip: those within `PERIOD_SECONDS`.
 
     Parameters
     ----------
@@ -58,23 +58,23 @@ class Agreement:
         self._rest = 0
         self._asked_at: float | None = None
 
-    def passes(self) -> bool:
-        """Whether this safe point passes without a question; the same on all ranks."""
+    def skip(self) -> bool:
+        """Return whether to skip this safe point; the same on all ranks."""
         if self._pause:
             self._pause -= 1
             return True
         return False
 
     def take(self) -> int:
-        """Return the bits put in at the last safe point that did not pass. Collective, and waits for nobody.
+        """Return the bits put in at the last safe point that was not skipped. Collective, without a wait.
 
-        Called at safe points that do not pass. Where nothing is asked, the next number begins when its time
-        comes; where something is, the caller begins it when that is done.
+        Called at safe points that are not skipped. If no bit is set, this method begins the next reduction when it
+        is due. Otherwise the caller begins it after it has handled the bits.
         """
         carried = self._carried is not None
-        found = self.end()
-        if found or carried:
-            return found
+        bits = self.end()
+        if bits or carried:
+            return bits
         if self._pause:
             self._pause -= 1
         else:
@@ -100,7 +100,9 @@ class Agreement:
             return 0
         self._pause = word // (BITS + 1)
         if word & BITS:
-            self._asked_at = None  # what is done now is no measure of the safe points to come
+            self._asked_at = (
+                None  # handling the bits delays this safe point, so its time is not a measure
+            )
         return word & BITS
 
     def reduce(self, value: float, operation: MPI.Op) -> float:
@@ -119,10 +121,11 @@ class Agreement:
         return taken[0]
 
     def _word(self) -> int:
-        """Return rank 0's number: its bits, and above them how many safe points pass until the next reduction.
+        """Return rank 0's number: its bits, and above them how many safe points to skip until the next reduction.
 
-        As many as make a period together with the one that reduces, by the time the last ones took. The number at
-        most doubles, plus one, from one reduction to the next: a first quick iteration says little of the others.
+        The skipped safe points and the next reduction together take one period, by the time of the last ones. From
+        one reduction to the next the number at most doubles, plus one, because a first iteration may be quicker
+        than the others.
         """
         if not self._root:
             return 0
@@ -131,7 +134,7 @@ class Agreement:
         if before is not None:
             fit = PERIOD_SECONDS * (self._rest + 1) / max(now - before, 1e-9)
             # Only rank 0 reads its clock: ranks with clocks of their own would disagree.
-            # MOST_PASSED bounds the delay if iterations suddenly grow from microseconds to seconds.
-            rest = int(min(max(fit, 1.0) - 1.0, MOST_PASSED, 2 * self._rest + 1))
+            # MAX_SKIPPED bounds the delay if iterations suddenly grow from microseconds to seconds.
+            rest = int(min(max(fit, 1.0) - 1.0, MAX_SKIPPED, 2 * self._rest + 1))
         self._rest, self._asked_at = rest, now
         return self._question() + (BITS + 1) * rest

@@ -1,6 +1,6 @@
-"""`Blocks`: a program's migratable objects, found by number, on whichever rank the table says.
+"""`Blocks`: a program's migratable objects, by number; a table has the rank of each.
 
-Knows a communicator and its processors, and nothing of jobs: a rigid program uses it alone,
+It depends on a communicator and its processors, not on a job. A rigid program uses it alone:
 
     cells = Blocks("cells", make, pack, unpack, count=64, strategy="refine")
     cells.begin(MPI.COMM_WORLD, [Processor("here")] * MPI.COMM_WORLD.Get_size())
@@ -10,13 +10,13 @@ Knows a communicator and its processors, and nothing of jobs: a rigid program us
                 cell.compute()
         cells.balance()
 
-and a malleable one gets it from `Job.blocks`, which begins, redistributes and settles it.
+A malleable program gets it from `Task.blocks`; the job calls `begin`, `redistribute` and `adopt_layout`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,14 +33,14 @@ from apples.malleable.balancers.contract import LoadBalancer, Measured, Processo
 from apples.malleable.runtime.collectives import broadcast_document, combine_by_number, wait
 from apples.malleable.runtime.packing import Arrays, Packed, bytes_of, packed, unpacked
 
-NOBODY = -1
+NO_RANK = -1
 
 
-def owners_now(comm: MPI.Intracomm, own: Sequence[int], count: int) -> tuple[int, ...]:
-    """Return which rank says that it has each block; `NOBODY` where none does. Collective."""
+def owners_now(comm: MPI.Intracomm, own: Collection[int], count: int) -> tuple[int, ...]:
+    """Return the rank of each block; `NO_RANK` if no rank has it. Collective."""
     rank = comm.Get_rank()
     # One maximum over all blocks: exact, and one collective call for any number of ranks.
-    every = combine_by_number(comm, dict.fromkeys(own, float(rank)), count, float(NOBODY))
+    every = combine_by_number(comm, dict.fromkeys(own, float(rank)), count, float(NO_RANK))
     return tuple(int(owner) for owner in every)
 
 
@@ -59,7 +59,7 @@ def exchange(
     coming = {
         number: np.empty(int(sizes[number]), dtype=np.uint8)
         for number in range(count)
-        if new[number] == rank != old[number] != NOBODY
+        if new[number] == rank != old[number]
     }
     requests = [comm.Irecv([b, MPI.BYTE], old[n], 0) for n, b in coming.items()]
     requests += [comm.Isend([leaving[n], MPI.BYTE], new[n], 0) for n in sorted(leaving)]
@@ -85,19 +85,20 @@ class Blocks(Generic[T]):
     count
         How many blocks; or else
     decomposition
-        ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``: as many as suits the processors at the start.
-        `shares` then says how large each is meant to be.
+        ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``: their number follows from the processors at the
+        start. `shares` has the intended size of each.
     strategy
         Of the load balancer: a name of ours, ``module:name``, or a function.
     background
-        Whether what others take of each CPU is measured here; False where the processors' speeds say it.
+        Whether to measure the share of each CPU that other processes take. False if the processors' speeds
+        include it.
     partners
         Returns for a block's number to which blocks it sends in a step, and how many bytes; for `placement`.
 
     Raises
     ------
     UsageError
-        Neither or both of count and decomposition, or a strategy or decomposition nobody knows. Permanent.
+        Neither or both of count and decomposition, or an unknown strategy or decomposition. Permanent.
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class Blocks(Generic[T]):
         return len(self.table)
 
     def __getitem__(self, number: int) -> T:
-        """Return a block that is here; `KeyError` for one that is elsewhere."""
+        """Return a block of this rank; `KeyError` for any other block."""
         return self._own[number]
 
     def __setitem__(self, number: int, block: T) -> None:
@@ -179,7 +180,7 @@ class Blocks(Generic[T]):
 
     @contextmanager
     def timed(self, number: int) -> Iterator[None]:
-        """Measure what is done inside as work of a block."""
+        """Measure the time inside the context as work of a block."""
         wall, processor = time.perf_counter(), time.thread_time()
         try:
             yield
@@ -191,7 +192,7 @@ class Blocks(Generic[T]):
             self._seconds[number] = self._seconds.get(number, 0.0) + seconds
 
     def balance(self) -> int:
-        """Let the strategy move blocks by what was measured since the last time; return how many. Collective."""
+        """Let the strategy move blocks by the measurements since the last call; return the number. Collective."""
         self.redistribute(self.comm, self.processors)
         return self.moved
 
@@ -205,32 +206,22 @@ class Blocks(Generic[T]):
             self.shares, self.table = asked.shares(processors), asked.begin(processors)
         else:
             self.shares, self.table = (1 / asked,) * asked, runs(asked, processors)
-        self._work = tuple(
-            broadcast_document * len(self.table) for broadcast_document in self.shares
-        )
+        self._work = tuple(share * len(self.table) for share in self.shares)
         self._own = {number: self._make(number) for number in self.table.of(comm.Get_rank())}
         self._changed()
 
     def redistribute(self, comm: MPI.Intracomm, processors: Sequence[Processor]) -> int:
         """Move blocks to where the strategy wants them; return the bytes that came here. Collective over `comm`.
 
-        All ranks that have blocks or shall have some take part, those that had some first; one that is not
-        enabled has none afterwards. Rank numbers are those of `comm` from here on.
+        All ranks that have blocks or are to have some take part; ranks that have some come first. A rank that is
+        not enabled has none afterwards. Rank numbers are those of `comm` from here on.
         """
         self.expect(comm, processors)
         self._learn()
-        owners = owners_now(comm, list(self._own), len(self.shares))
-        lost = [number for number, owner in enumerate(owners) if owner < 0]
-        if lost:
-            raise ApplicationError(
-                f"blocks {self.name!r}: {len(lost)} are on no rank: {lost[:5]}",
-                code="blocks-lost",
-                name=self.name,
-                value=lost[:5],
-            )
+        owners = self._owners(self._own)
         new = self._decide(Measured(self._work, owners, self._measured_processors()))
         rank = comm.Get_rank()
-        leaving = {n: self._bytes(n) for n in self._own if new[n] != rank}
+        leaving = {n: self._packed(n, block) for n, block in self._own.items() if new[n] != rank}
         coming = exchange(comm, leaving, owners, new)
         for number in leaving:
             del self._own[number]
@@ -242,8 +233,8 @@ class Blocks(Generic[T]):
         self._changed()
         return self.moved_bytes
 
-    def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Work on another communicator from now on: its rank for each old one that goes on."""
+    def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
+        """Work on another communicator from now on: its rank for each old rank that stays."""
         self.table = BlockTable(tuple(ranks[owner] for owner in self.table.owners))
         places = {new: self.processors[old] for old, new in ranks.items()}
         self.comm = comm
@@ -255,57 +246,52 @@ class Blocks(Generic[T]):
         own = self._own.items()
         return sum(bytes_of(self._pack(block), f"{self.name} {n}") for n, block in own)
 
-    def packed(self) -> dict[int, Packed]:
-        """Return the bytes of each block that is here."""
-        return {number: self._bytes(number) for number in sorted(self._own)}
-
     def document(self) -> dict[str, Any]:
-        """Return what a commit must know beside the blocks' bytes; the same on every rank."""
+        """Return the data of a commit beside the blocks' bytes; the same on every rank."""
         return {"shares": list(self.shares), "work": list(self._work)}
 
     def expect(self, comm: MPI.Intracomm, processors: Sequence[Processor]) -> None:
-        """Know on which ranks blocks will be. Every rank gives the same processors."""
+        """Set the ranks that are to have blocks. Every rank gives the same processors."""
         self.comm, self.processors = comm, self._demand(comm, processors)
 
     def restore(
-        self, document: Mapping[str, Any], fetch: Callable[[Sequence[int]], Mapping[int, Packed]]
+        self, document: Mapping[str, Any], held: Mapping[int, Packed], *, stay: bool = False
     ) -> None:
-        """Hold the blocks of a commit, on the ranks that are expected. Collective.
+        """Take the blocks of a commit to the ranks that are expected. Collective.
 
         Parameters
         ----------
-        fetch
-            Called with the rank that each block goes to; returns those of this rank. Collective.
+        document
+            As `document` returned it for the commit.
+        held
+            The bytes of the blocks that this rank has read. Each block is on one rank.
+        stay
+            Whether the blocks stay on these ranks. Otherwise the strategy places them.
         """
         self.shares = tuple(map(float, document["shares"]))
         self._work = tuple(map(float, document["work"]))
-        first = next(place for place, one in enumerate(self.processors) if one.enabled)
-        nobodys = Measured(self._work, (first,) * len(self._work), self.processors)
-        self.table = BlockTable(self._decide(nobodys))
-        own = fetch(self.table.owners)
+        new = now = self._owners(held)
+        if not stay:
+            first = next(rank for rank, it in enumerate(self.processors) if it.enabled)
+            on_first = Measured(self._work, (first,) * len(self._work), self.processors)
+            new = self._decide(on_first)
+        rank = self.comm.Get_rank()
+        leaving = {number: block for number, block in held.items() if new[number] != rank}
+        own = {number: block for number, block in held.items() if new[number] == rank}
+        own |= exchange(self.comm, leaving, now, new)
         self._own = {number: self._read(number, block) for number, block in own.items()}
+        self.table = BlockTable(new)
         self._changed()
 
-    def held(self) -> dict[int, Callable[[], Packed]]:
-        """Return for each block that is here now what packs it, whether or not it is here then."""
+    def packers(self) -> dict[int, Callable[[], Packed]]:
+        """Return for each block of this rank the function that packs it, even after the block has left."""
         return {number: partial(self._packed, number, block) for number, block in self.items()}
 
-    def resume(self, document: Mapping[str, Any], own: Mapping[int, Packed]) -> None:
-        """Hold the blocks that were here in a process before this one; `locate` comes next."""
-        self.shares = tuple(map(float, document["shares"]))
-        self._work = tuple(map(float, document["work"]))
-        self._own = {number: self._read(number, block) for number, block in own.items()}
-
-    def locate(self) -> None:
-        """Find out on which rank each block is. Collective."""
-        self.table = BlockTable(owners_now(self.comm, list(self._own), len(self.shares)))
-        self._changed()
-
     def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of a job."""
+        """Return the declaration, which must be equal on every rank of a job."""
         return [self.name, str(self._asked), self._strategy_name]
 
-    # --------------------------------------------------------------- innards
+    # --------------------------------------------------------------- internals
 
     def _demand(
         self, comm: MPI.Intracomm, processors: Sequence[Processor]
@@ -320,13 +306,26 @@ class Blocks(Generic[T]):
             )
         return tuple(processors)
 
+    def _owners(self, own: Collection[int]) -> tuple[int, ...]:
+        """Return the rank of every block. Collective; raises on every rank if a block is on none."""
+        owners = owners_now(self.comm, own, len(self.shares))
+        lost = [number for number, owner in enumerate(owners) if owner == NO_RANK]
+        if lost:
+            raise ApplicationError(
+                f"blocks {self.name!r}: {len(lost)} are on no rank: {lost[:5]}",
+                code="blocks-lost",
+                name=self.name,
+                value=lost[:5],
+            )
+        return owners
+
     def _changed(self) -> None:
         self.version += 1
         self._seconds = {}
         self._wall = self._processor = 0.0
 
     def _learn(self) -> None:
-        """Tell all ranks what was measured, and those that join what blocks there are. Collective."""
+        """Share the measurements, and with ranks that join the number of blocks. Collective."""
         known = broadcast_document(self.comm, self.document())
         self.shares = tuple(known["shares"])
         speed = self.processors[self.comm.Get_rank()].speed
@@ -335,10 +334,7 @@ class Blocks(Generic[T]):
         }
         work = combine_by_number(self.comm, mine, len(self.shares), -1.0)
         if (work >= 0).any():
-            guess = float(
-                work[work >= 0].mean()
-            )  # who was not timed is taken for one of the others
-            work[work < 0] = guess
+            work[work < 0] = work[work >= 0].mean()  # blocks without a measurement
             self._work = tuple(map(float, work))
         else:
             self._work = tuple(known["work"])
@@ -350,18 +346,20 @@ class Blocks(Generic[T]):
         taken = 1 - min(1.0, self._processor / self._wall) if self._wall > 0 else 0.0
         every = combine_by_number(self.comm, {rank: taken}, len(self.processors), 0.0)
         pairs = zip(self.processors, every, strict=True)
-        return tuple(replace(one, background=float(share_)) for one, share_ in pairs)
+        return tuple(replace(it, background=float(share)) for it, share in pairs)
 
     def _decide(self, measured: Measured) -> tuple[int, ...]:
         """Return the strategy's owners, as rank 0 asked it. Collective."""
         answer: dict[str, Any] = {}
         if self.comm.Get_rank() == 0:
             try:
-                told = replace(measured, messages=self._messages())
+                measured_here = replace(measured, messages=self._messages())
                 # One rank asks: a user's strategy may be random, and ranks that disagree about an
                 # owner lose blocks.
-                answer["owners"] = accepted(self._strategy(told), measured, self._strategy_name)
-            except Exception as error:  # noqa: BLE001 - a user's own code; all ranks must hear of it
+                answer["owners"] = accepted(
+                    self._strategy(measured_here), measured, self._strategy_name
+                )
+            except Exception as error:  # noqa: BLE001 - a user's own code; all ranks must raise it
                 answer["error"] = (
                     f"strategy {self._strategy_name}: {type(error).__name__}: {error}"
                 )
@@ -376,18 +374,15 @@ class Blocks(Generic[T]):
         return tuple(answer["owners"])
 
     def _messages(self) -> tuple[tuple[int, int, float], ...]:
-        """Return what each block sends each other in a step, as the program says."""
+        """Return the bytes that each block sends each other in a step, by the program's `partners`."""
         if self._partners is None:
             return ()
         numbers = range(len(self.shares))
         return tuple(
-            (one, int(other), float(size))
-            for one in numbers
-            for other, size in self._partners(one).items()
+            (number, int(other), float(size))
+            for number in numbers
+            for other, size in self._partners(number).items()
         )
-
-    def _bytes(self, number: int) -> Packed:
-        return self._packed(number, self._own[number])
 
     def _packed(self, number: int, block: T) -> Packed:
         return packed(self._pack(block), f"{self.name} {number}")

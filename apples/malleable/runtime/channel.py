@@ -12,10 +12,10 @@ import socket
 import threading
 from typing import Any
 
+from apples.io.sockets import socket_name
+
 ADDRESS = "APPLES_MALLEABLE"
 """Environment variable with the supervisor's socket; without it a program runs rigid."""
-BESIDE = "APPLES_BESIDE"
-"""Environment variable with the process that stays beside this rank, where that is not its parent."""
 MESSAGE_LIMIT = 1 << 20
 ANSWER_SECONDS = 10.0
 
@@ -39,13 +39,14 @@ class RankChannel:
 
     def __init__(self, address: str, rank: int) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.connect(address)
+        with socket_name(address) as name:
+            self._socket.connect(name)
         self._socket.setblocking(False)
         self._sending = threading.Lock()
-        self._heard: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
         self._ready = select.poll()
         self._ready.register(self._socket, select.POLLIN)
-        self.send("hello", rank=rank, pid=os.getpid(), beside=int(os.environ.get(BESIDE, "0")))
+        self.send("hello", rank=rank, pid=os.getpid())
 
     def send(self, event: str, **fields: object) -> None:
         """Send a message; the job manager gets all but the few that concern the supervisor itself."""
@@ -64,30 +65,30 @@ class RankChannel:
             That of the state which this rank of the host saved; None: that of commits.
         """
         self.send("memories", saved=saved)
-        found = []
+        memories = []
         for _ in range(int(self.wait(ANSWER_SECONDS)["count"])):
             self._demand_readable(ANSWER_SECONDS)
             data, handles, _, _ = socket.recv_fds(self._socket, MESSAGE_LIMIT, 1)
-            found.append((json.loads(data), handles[0]))
-        return found
+            memories.append((json.loads(data), handles[0]))
+        return memories
 
-    def tell(self, place: int, word: str) -> None:
-        """Have the job manager say a word to the first rank of the group at this place among those that meet."""
-        self.send("tell", place=place, word=word)
+    def send_to(self, place: int, text: str) -> None:
+        """Send a text through the job manager to the first rank of the group at this place."""
+        self.send("relay", place=place, text=text)
 
-    def hear(self, place: int) -> str:
-        """Return the next word from the group at this place, blocking; those of others wait."""
-        while place not in self._heard:
+    def receive_from(self, place: int) -> str:
+        """Return the next text from the group at this place, blocking; texts of other groups are queued."""
+        while place not in self._texts:
             message = self.wait()
-            self._heard[message["place"]] = message["word"]
-        return self._heard.pop(place)
+            self._texts[message["place"]] = message["text"]
+        return self._texts.pop(place)
 
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
 
     def waiting(self) -> bool:
-        """Whether a message is there: half a microsecond, for every safe point asks it."""
+        """Whether a message is there. Takes half a microsecond, because every safe point calls it."""
         return bool(self._ready.poll(0))
 
     def wait(self, seconds: float | None = None) -> Message:
@@ -96,7 +97,7 @@ class RankChannel:
         Raises
         ------
         SupervisorGoneError
-            The connection was closed, or nothing came in so many seconds.
+            The connection was closed, or no message came within `seconds`.
         """
         self._demand_readable(seconds)
         try:
@@ -113,7 +114,7 @@ class RankChannel:
             raise SupervisorGoneError(f"no answer of the node supervisor in {seconds} s")
 
     def _send(self, data: bytes, handles: list[int]) -> None:
-        with self._sending:  # a change has a thread of its own that listens, and may send
+        with self._sending:  # the thread of a change may send, too
             self._socket.setblocking(True)
             try:
                 if handles:

@@ -1,7 +1,7 @@
-"""Collectives that leave the CPU to others while they wait: sums, documents to all ranks and from all.
+"""Collectives that leave the CPU to other processes while they wait: sums, documents to all ranks and from all.
 
-`wait` is quick when the other ranks are near; when they are not, it gives them the CPU, which they may share.
-Calls that have no form that can be tested, those that make communicators, sleep in `patient_calls`.
+`wait` is quick if the other ranks arrive soon. Otherwise it yields the CPU, which they may share. Calls that make
+communicators have no non-blocking form; they sleep in `throttle_mpi`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 SPIN_SECONDS = 80e-6
 YIELD_SECONDS = 5e-3
-SHARE = 0.05
-LONGEST_SECONDS = 1e-3
+SLEEP_SHARE = 0.05
+MAX_SLEEP_SECONDS = 1e-3
 NAP_SECONDS = 20e-6
 SLOW = 1e8
 """Bytes a second: slower links keep a socket's buffers full while we sleep."""
@@ -36,14 +36,13 @@ def wait(done: Callable[[], bool], moving: int = 0) -> None:
     Parameters
     ----------
     moving
-        Bytes that MPI moves meanwhile. Over TCP it moves them in the calls of `done` alone, so no sleep
-        comes between for as long as a link that a sleep would slow down needs for them.
+        Bytes that MPI moves meanwhile. Over TCP it moves them only in the calls of `done`, so `wait` does not
+        sleep for the time that a slow link needs for them.
 
-    In `patient_calls` no CPU is only yielded: that goes to nobody where each rank has a group of the scheduler's
-    of its own, as the sessions of a Linux machine have.
+    In `throttle_mpi` this function sleeps where it would yield. A yield has no effect if each rank has a scheduler
+    group of its own, as the sessions of a Linux machine have.
 
-    There is no limit here: a rank that is gone or stopped is noticed by its node supervisor, and this one is ended
-    too.
+    The wait has no time limit. The node supervisor of a rank notices its end or stop, and ends this rank too.
     """
     if done():
         return
@@ -52,53 +51,52 @@ def wait(done: Callable[[], bool], moving: int = 0) -> None:
     while not done():
         waited = time.perf_counter() - start
         if waited > patient:
-            time.sleep(min(SHARE * waited, LONGEST_SECONDS))
-        elif waited > SPIN_SECONDS and _patient:
+            time.sleep(min(SLEEP_SHARE * waited, MAX_SLEEP_SECONDS))
+        elif waited > SPIN_SECONDS and _throttled:
             time.sleep(NAP_SECONDS)
         elif waited > SPIN_SECONDS:
             os.sched_yield()
 
 
-PATIENCE = {
+THROTTLE_VARIABLES = {
     b"MPIR_CVAR_CH4_PROGRESS_THROTTLE": 1,
     b"MPIR_CVAR_CH4_PROGRESS_THROTTLE_NO_PROGRESS_COUNT": 64,
     b"MPIR_CVAR_ENABLE_HEAVY_YIELD": 1,
 }
-"""Control variables of MPICH (MPI 4.1, chapter 15.3): to sleep a moment after so many looks that found nothing.
+"""Control variables of MPICH (MPI 4.1, chapter 15.3): sleep after 64 polls without progress.
 
-The last has it sleep where it would yield the CPU: it does so until a process to which it sends for the first time
-has answered."""
+The last makes MPICH sleep where it would yield the CPU: it yields until a process to which it sends for the first
+time has answered."""
 SLICE_NANOSECONDS = 100_000
 SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-"""Number of the system call, which neither Python nor every C library has, by machine."""
+"""Number of the system call by machine: neither Python nor every C library has the call."""
 
-_patient: list[bool] = []
+_throttled: list[bool] = []
 
 
 @contextmanager
-def patient_calls() -> Iterator[None]:
-    """Have blocking calls of MPI sleep while they wait, which look without pause at all other times.
+def throttle_mpi() -> Iterator[None]:
+    """Make blocking MPI calls sleep while they wait. At all other times they poll without pause.
 
-    A collective of as many ranks as CPUs has nobody to wait for but the slowest; of more, each rank that looks
-    keeps one that could go on from its CPU for a slice of the scheduler's, at every step of the tree. So slices
-    are short meanwhile, too. Other libraries than MPICH wait as they do, other kernels than Linux 6.12 and later
-    slice as they do.
+    With more ranks than CPUs, a rank that polls keeps another rank from its CPU for a time slice, at every step of
+    a collective's tree. So time slices are short meanwhile, too. Libraries other than MPICH, and kernels before
+    Linux 6.12, behave as before.
     """
     # On during a change only: an exchange of borders takes microseconds, and a sleep would delay
     # it.
-    before = set_variables(PATIENCE)
+    before = set_variables(THROTTLE_VARIABLES)
     _slice(SLICE_NANOSECONDS)
-    _patient.append(True)
+    _throttled.append(True)
     try:
         yield
     finally:
-        _patient.pop()
+        _throttled.pop()
         _slice(0)
         set_variables(before)
 
 
 def _slice(nanoseconds: int) -> None:
-    """Ask the scheduler for turns of this length for the calling thread; 0: of the usual length."""
+    """Ask the scheduler for time slices of this length for the calling thread; 0: of the usual length."""
     call = SCHED_SETATTR.get(os.uname().machine)
     if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return
@@ -115,16 +113,16 @@ def set_variables(values: Mapping[bytes, int]) -> dict[bytes, int]:
         library, handle = _control_variable(name)
         if library is None:
             continue
-        found = ctypes.c_int()
-        library.MPI_T_cvar_read(handle, ctypes.byref(found))
+        value_before = ctypes.c_int()
+        library.MPI_T_cvar_read(handle, ctypes.byref(value_before))
         library.MPI_T_cvar_write(handle, ctypes.byref(ctypes.c_int(value)))
-        before[name] = found.value
+        before[name] = value_before.value
     return before
 
 
 @cache
 def _control_variable(name: bytes) -> tuple[ctypes.CDLL | None, ctypes.c_void_p]:
-    """Return the MPI library and its handle of a control variable; no library where it has none of this name."""
+    """Return the MPI library and its handle of a control variable; None if the library has no such variable."""
     library, index, count = _library(), ctypes.c_int(), ctypes.c_int()
     handle = ctypes.c_void_p()
     if library is None or library.MPI_T_cvar_get_index(name, ctypes.byref(index)):
@@ -174,7 +172,7 @@ def gather_documents(comm: MPI.Intracomm, document: Any) -> list[Any]:
 def combine_by_number(
     comm: MPI.Intracomm, mine: Mapping[int, float], count: int, missing: float
 ) -> NDArray[np.float64]:
-    """Return for each block the number its owner gave, `missing` where nobody did. Collective."""
+    """Return for each block the value of its owner, `missing` for a block without one. Collective."""
     given = np.full(count, -np.inf)
     for number, value in mine.items():
         given[number] = value

@@ -1,10 +1,10 @@
-"""Constant parts go ahead of a change of hosts: to the ranks that are to have them, while the program computes.
+"""Prefetch of constant parts before a change of hosts: their new ranks fetch them while the program computes.
 
-What nobody writes may be read at any time. So every member gives its parts away in threads of its own, and every
-rank that is to have more fetches that in another (`ConstantParts`), over plain sockets. MPI takes no part: it
-would move data only while the program calls it, and a newcomer that is lost meanwhile would leave the library of
-all members in a state nobody can trust. As it is, that is the end of a connection. A rank that does not have
-everything when the change begins gets it then, with what is not constant.
+The program never writes constant arrays, so they can be read at any time. Every member serves its parts in threads
+of its own, and every rank that needs more fetches them in another thread (`ConstantParts`), over plain sockets.
+MPI is not used: it would move data only while the program calls it, and the loss of a newcomer would leave the
+library of all members unusable. With sockets such a loss only ends a connection. A rank whose prefetch is
+incomplete when the change begins gets its constant parts in the change, with the other data.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ import numpy as np
 from apples.launch.this_host import addresses
 from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.declared import DistributedArray
-from apples.malleable.runtime.row_memory import Bytes
+from apples.malleable.runtime.row_memory import Bytes, pieces
 from apples.malleable.runtime.tiles import transfers
 
 PIECE_BYTES = 1 << 20
 PIECE_SECONDS = 20.0
-"""How long the other end may take for a piece, and to prove that it is a rank of the change."""
+"""Time limit of the peer for a piece, and for the proof that it is a rank of the change."""
 ADDRESS_SECONDS = 5.0
-"""How long an address is tried: the kernel of a host answers, however busy that is."""
+"""Time limit of a connection attempt. The kernel of a busy host answers, too."""
 PROOF = 32
 STRANGERS = 16
-"""Connections that may be open beside one of each rank."""
+"""Connections that may be open beyond one for each rank."""
 
 Source = tuple[list[str], int]
-"""Addresses and port where a rank gives its parts away."""
+"""Addresses and port where a rank serves its parts."""
 
 
 class ConstantParts:
-    """The constant parts that one rank gives and fetches ahead of one change.
+    """The constant parts that one rank serves and fetches before one change.
 
     Parameters
     ----------
     arrays
-        The constant ones, located.
+        The constant arrays, located.
     old, new
         Every rank's strip before and after.
     rank
         Of this one, among all old and new.
     secret
-        Of the change: who gives and who fetches prove to each other that they know it.
+        Of the change. Both ends of a connection prove that they know it.
 
     Attributes
     ----------
     received
-        Bytes that have come; 0 where not all could.
+        Bytes that have arrived; 0 if the fetch failed.
     """
 
     def __init__(
@@ -84,21 +84,21 @@ class ConstantParts:
                 self._giving[other].append(array.bytes(part))
 
     def give(self) -> Source:
-        """Begin to give parts to whoever proves to be a rank that is to have them; return where.
+        """Begin to serve parts to the ranks that prove to be part of the change; return the addresses.
 
-        Where this host lets nobody listen that is nowhere.
+        If this host does not allow listening, there are no addresses.
         """
-        found = addresses(os.environ.get("UCX_NET_DEVICES", ""))
-        try:  # where there is one address, nobody can come by another
-            where = (found[0] if len(found) == 1 else "", 0)
+        hosts = addresses(os.environ.get("UCX_NET_DEVICES", ""))
+        try:  # with one address only, listen on that one
+            where = (hosts[0] if len(hosts) == 1 else "", 0)
             self._listener = socket.create_server(where, backlog=64)
         except OSError:
             return [], 0
         self._start(self._listen)
-        return found, self._listener.getsockname()[1]
+        return hosts, self._listener.getsockname()[1]
 
-    def fetch(self, sources: Sequence[Source], told: Callable[[bool], None]) -> None:
-        """Begin to fetch what is to come; `told` is called with whether it all has, in a thread.
+    def fetch(self, sources: Sequence[Source], done: Callable[[bool], None]) -> None:
+        """Begin to fetch parts in a thread, which then calls `done` with whether all have arrived.
 
         Parameters
         ----------
@@ -116,24 +116,24 @@ class ConstantParts:
             except OSError:
                 whole, self.received = False, 0
             with contextlib.suppress(OSError):  # the supervisor is gone, and this process soon
-                told(whole)
+                done(whole)
 
         self._start(run)
 
     def close(self) -> None:
-        """End all threads: nothing is given or fetched any more."""
+        """End all threads: stop serving and fetching."""
         self._closed = True
-        for one in (self._listener, *list(self._connections)):
-            if one is not None:
+        for connection in (self._listener, *list(self._connections)):
+            if connection is not None:
                 with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+                    connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
         if self._listener is not None:
             self._listener.close()
 
     def forget(self) -> None:
-        """End all threads, and give back the memory of what has come."""
+        """End all threads, and free the memory of the parts that have arrived."""
         self.close()
         for array in self._arrays:
             array.give_up()
@@ -158,7 +158,7 @@ class ConstantParts:
                 self._start(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
-        """Give a rank its parts, if it is one."""
+        """Send a rank its parts, if it proves to be one."""
         with contextlib.suppress(OSError), self._open(connection):
             connection.settimeout(PIECE_SECONDS)
             hello = _received(connection, 4 + PROOF)
@@ -167,13 +167,13 @@ class ConstantParts:
                 return
             connection.sendall(self._proof("give", rank))
             for part in self._giving[rank]:
-                for piece in _pieces(part):
+                for piece in pieces(part, PIECE_BYTES):
                     connection.sendall(np.ascontiguousarray(piece).data)
 
     def _fetch(self, source: Source, parts: Sequence[Bytes]) -> None:
         """Fetch parts from one rank; raises `OSError` where that cannot be done."""
-        found, port = source
-        for address in found:
+        hosts, port = source
+        for address in hosts:
             with contextlib.suppress(OSError):
                 connection = socket.create_connection((address, port), ADDRESS_SECONDS)
                 with self._open(connection):
@@ -185,12 +185,12 @@ class ConstantParts:
                         return
             if self._closed:
                 break
-        raise OSError("it is at none of its addresses, or has stopped")
+        raise OSError("no address of the rank answers, or the rank has stopped")
 
     def _take(self, connection: socket.socket, parts: Sequence[Bytes]) -> None:
         """Receive parts from a rank that has proved to be one."""
         for part in parts:
-            for piece in _pieces(part):
+            for piece in pieces(part, PIECE_BYTES):
                 into = piece if piece.flags.c_contiguous else np.empty(piece.shape, np.uint8)
                 _receive(connection, into)
                 if into is not piece:
@@ -202,8 +202,8 @@ class ConstantParts:
         """Have a connection closed at the end, and shut down by `close`."""
         self._connections.add(connection)
         try:
-            if self._closed:  # before it was known
-                raise OSError("nobody is to have parts any more")
+            if self._closed:  # before the connection was registered
+                raise OSError("the prefetch has ended")
             yield connection
         finally:
             connection.close()
@@ -217,17 +217,9 @@ class ConstantParts:
 
 
 def locations(arrays: Sequence[DistributedArray]) -> Mapping[str, Any]:
-    """Return where the parts of arrays are, of those where it does not follow from the strips: a document."""
-    return {one.name: found for one in arrays if (found := one.located()) is not None}
-
-
-def _pieces(part: Bytes) -> Iterator[Bytes]:
-    """Yield a part in pieces of some rows, or in pieces of its bytes where they lie together."""
-    whole = part.reshape(-1) if part.flags.c_contiguous else part
-    width = 1 if whole.ndim == 1 else whole.shape[1]
-    step = max(1, PIECE_BYTES // max(1, width))
-    for first in range(0, len(whole), step):
-        yield whole[first : first + step]
+    """Return the locations of parts, of the arrays whose parts do not follow from the strips: a document."""
+    located = {array.name: array.located() for array in arrays}
+    return {name: places for name, places in located.items() if places is not None}
 
 
 def _received(connection: socket.socket, size: int) -> bytes:

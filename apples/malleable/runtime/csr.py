@@ -1,4 +1,4 @@
-"""`CsrMatrix`: a sparse matrix by rows, of which each rank has the rows of its strip.
+"""`CsrMatrix`: a sparse matrix by rows; each rank has the rows of its strip.
 
 It is three distributed arrays that move together: where each row begins among the entries (`RowArray`), and the
 column and the value of each entry (`EntryArray`). Entries are numbered through the whole matrix; so an entry has
@@ -24,12 +24,12 @@ from apples.malleable.runtime.declared import (
 )
 from apples.malleable.runtime.tiles import Tile
 
-Rows = Callable[[int, int], Any]
-"""Called as ``fill(first_row, rows)``; returns so many rows as a SciPy CSR array or (indptr, indices, data)."""
+MatrixFill = Callable[[range], Any]
+"""Called as ``fill(rows)``; returns these rows as a SciPy CSR array or (indptr, indices, data)."""
 
 
 class EntryArray(DistributedArray):
-    """Something of every entry of a sparse matrix; a rank has that of the entries of its rows.
+    """A value for every entry of a sparse matrix; a rank has those of the entries of its rows.
 
     Parameters
     ----------
@@ -46,11 +46,11 @@ class EntryArray(DistributedArray):
 
     @property
     def own(self) -> NDArray[Any]:
-        """That of the entries of the rank's rows."""
+        """The values for the entries of the rank's rows."""
         return self.local.reshape(-1)
 
     def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
+        """Return the declaration, which must be equal on every rank of the job."""
         return [self.name, self._starts.name, self.dtype.str]
 
     def locate(self, comm: MPI.Intracomm, *layouts: Sequence[RowRange]) -> None:
@@ -66,9 +66,9 @@ class EntryArray(DistributedArray):
             [starts[row - strip.first] if strip.first <= row < last else -1 for row in asked],
             np.int64,
         )
-        found = np.empty_like(given)
-        wait(comm.Iallreduce(given, found, MPI.MAX).Test)
-        self.place(list(zip(asked, map(int, found), strict=True)))
+        entries = np.empty_like(given)
+        wait(comm.Iallreduce(given, entries, MPI.MAX).Test)
+        self.place(list(zip(asked, map(int, entries), strict=True)))
 
     def located(self) -> list[tuple[int, int]]:
         """Return the rows where strips begin and end, each with its first entry."""
@@ -98,7 +98,7 @@ class CsrMatrix:
     shape
         Rows, which are shared out, and columns.
     fill
-        Returns rows of the matrix as they are at the start, called as ``fill(first_row, rows)``: a SciPy CSR
+        Returns rows of the matrix as they are at the start, called as ``fill(rows)`` with a range: a SciPy CSR
         array, or its three arrays (indptr, indices, data).
     dtype
         Of a value.
@@ -108,14 +108,14 @@ class CsrMatrix:
     Attributes
     ----------
     arrays
-        What it consists of, in the order in which it must travel.
+        Its arrays, in the order in which they must move.
     """
 
     def __init__(
         self,
         name: str,
         shape: tuple[int, int],
-        fill: Rows,
+        fill: MatrixFill,
         dtype: DTypeLike = np.float64,
         *,
         constant: bool = False,
@@ -130,7 +130,7 @@ class CsrMatrix:
             )
         if not callable(fill):
             raise DeclarationError(
-                f"matrix {name!r}: fill is a {type(fill).__name__}, not a function of first_row and rows",
+                f"matrix {name!r}: fill is a {type(fill).__name__}, not a function of a range of rows",
                 code="fill-invalid",
                 name=name,
                 value=type(fill).__name__,
@@ -145,7 +145,7 @@ class CsrMatrix:
 
     @property
     def own(self) -> Any:
-        """The rank's own rows as a SciPy CSR array over its memory: what is written to its data stays.
+        """The rank's own rows as a SciPy CSR array over its memory: writes to its data are kept.
 
         Valid until the next change of hosts.
         """
@@ -154,10 +154,10 @@ class CsrMatrix:
         starts = self.starts.local[1:]
         index = self.indices.dtype if self.data.own.size <= np.iinfo(np.int32).max else np.int64
         within = (starts - starts[:1]).astype(index, copy=False)
-        found = csr_array((len(self.starts.strip), self.shape[1]), dtype=self.data.dtype)
-        # Set, not given to it: of arrays that are a small part of their memory it would make copies.
-        found.indptr, found.indices, found.data = within, self.indices.own, self.data.own
-        return found
+        matrix = csr_array((len(self.starts.strip), self.shape[1]), dtype=self.data.dtype)
+        # Assigned: the constructor would copy arrays that are a small part of their memory.
+        matrix.indptr, matrix.indices, matrix.data = within, self.indices.own, self.data.own
+        return matrix
 
     def begin(self, comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
         """Hold the rows of a strip with their first entries. Collective.
@@ -177,12 +177,12 @@ class CsrMatrix:
             for count, other in zip(counts, strips, strict=True)
             if other.first < strip.first
         )
-        self.starts.hold(self.starts.parts(strips), rank)
+        self.starts.allocate(self.starts.parts(strips), rank)
         if len(strip):
             self.starts.contents()[1:] = indptr + first
         for array, values in ((self.indices, indices), (self.data, data)):
             array.locate(comm, strips)
-            array.hold(array.parts(strips), rank)
+            array.allocate(array.parts(strips), rank)
             array.contents().reshape(-1)[...] = values
 
     def _first(self, strip: RowRange) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -190,12 +190,12 @@ class CsrMatrix:
         count, columns = len(strip), self.shape[1]
         if not count:
             return np.zeros(1, np.int64), np.empty(0, np.int64), np.empty(0)
-        found = self._fill(strip.first, count)
-        three = found if isinstance(found, tuple) else _three(found)
+        rows = self._fill(range(strip.first, strip.stop))
+        three = rows if isinstance(rows, tuple) else _three(rows)
         if three is None or len(three) != 3:
             raise self._error(
                 strip,
-                f"a {type(found).__name__}, not a CSR array or (indptr, indices, data)",
+                f"a {type(rows).__name__}, not a CSR array or (indptr, indices, data)",
                 "type",
             )
         indptr, indices, data = map(np.asarray, three)
@@ -233,8 +233,8 @@ class CsrMatrix:
         )
 
 
-def _three(found: Any) -> tuple[Any, Any, Any] | None:
-    """Return the three arrays of what looks like a CSR array."""
-    if getattr(found, "format", "") != "csr":
+def _three(matrix: Any) -> tuple[Any, Any, Any] | None:
+    """Return the three arrays of a CSR array, None for any other object."""
+    if getattr(matrix, "format", "") != "csr":
         return None
-    return found.indptr, found.indices, found.data
+    return matrix.indptr, matrix.indices, matrix.data

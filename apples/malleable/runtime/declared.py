@@ -1,4 +1,4 @@
-"""Declared data: what a program declares to its job, and how it goes to other ranks on a change of hosts.
+"""Declared data: the data that a program declares to its job, and its redistribution on a change of hosts.
 
 1. `State`: values that are the same on every rank; `Replicated`: an array that is.
 2. `DistributedArray`: each rank holds a part and its halo: `RowArray` a strip of rows, `TileArray` a tile of rows
@@ -34,7 +34,7 @@ Value = int | float | str | bool | None
 
 
 class State:
-    """Declared values as attributes; one that was not declared cannot be set.
+    """Declared values as attributes; other attributes cannot be set.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class State:
         self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
-        """Say that a value was not declared."""
+        """Raise `AttributeError`: the value was not declared."""
         raise AttributeError(f"no value {name!r} was declared")
 
     def __setattr__(self, name: str, value: Value) -> None:
@@ -94,7 +94,7 @@ def _check(name: str, value: Value) -> None:
     if not isinstance(value, int | float | str | bool | None):
         raise DeclarationError(
             f"state {name!r} is a {type(value).__name__}; values are numbers and texts,"
-            " arrays are declared by job.array or job.replicated",
+            " arrays are declared by task.array or task.replicated",
             code="type-unsupported",
             name=name,
             value=type(value).__name__,
@@ -127,13 +127,15 @@ class DeclarationError(ApplicationError):
 
 
 class UndeclaredStateError(DeclarationError):
-    """State that nobody declared would be lost on a change of hosts. Permanent."""
+    """Undeclared state would be lost on a change of hosts. Permanent."""
 
     code = "state-undeclared"
 
 
-Fill = Callable[..., None]
-"""Called as ``fill(first_row, rows)``, or ``fill(first_row, first_column, tile)``, to write first contents."""
+Fill = Callable[[range, NDArray[Any]], object]
+"""Writes first contents, as ``fill(rows, block)``: ``block[k]`` is row ``rows[k]`` of the whole."""
+TileFill = Callable[[tuple[range, range], NDArray[Any]], object]
+"""As `Fill`, for an array with distributed columns: ``fill((rows, columns), block)``."""
 WIDE = RowRange(0, 1)
 """The columns of an array that is distributed over its rows alone: a row is one cell."""
 HALO_TAG = 32_767
@@ -141,9 +143,9 @@ HALO_TAG = 32_767
 
 
 class DistributedArray(ABC):
-    """An array of which each rank holds one part, a tile, and a halo around it.
+    """An array in tiles: each rank holds one tile and a halo around it.
 
-    What a tile is follows from the strips of the job's map (`parts`). Halos beyond the edges of the whole belong
+    The tiles follow from the strips of the job's map (`parts`). Halos beyond the edges of the whole belong
     to the tiles at the edge and travel with them.
 
     Parameters
@@ -153,7 +155,7 @@ class DistributedArray(ABC):
     dtype
         Of an element: a plain one, for nothing executable travels.
     rows, columns, cell
-        Rows and columns that are shared out, and the shape of what lies at each place.
+        Numbers of distributed rows and columns, and the shape of the value at each place.
     halo
         Rows and columns of its neighbours that a part has beside its own, on each side.
 
@@ -196,7 +198,7 @@ class DistributedArray(ABC):
         self.comm: MPI.Intracomm = MPI.COMM_SELF
         self.exchanges = 0
         self._memory: MappedRows | None = None
-        self._spare: mmap.mmap | None = None
+        self._free_pages: mmap.mmap | None = None
         self._seen: NDArray[Any] | None = None
         self._coming: tuple[list[Tile], int, MappedRows] | None = None
         self._requests: list[MPI.Prequest] | None = None
@@ -214,7 +216,7 @@ class DistributedArray(ABC):
         return self._seen
 
     def exchange(self) -> None:
-        """Bring the halo up to date, from the ranks that own what it shows. Collective."""
+        """Bring the halo up to date, from the ranks that own its cells. Collective."""
         self.exchanges += 1
         if self._requests is None:
             self._plan_exchange()
@@ -239,22 +241,22 @@ class DistributedArray(ABC):
 
     @abstractmethod
     def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
+        """Return the declaration, which must be equal on every rank of the job."""
 
     @abstractmethod
     def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
         """Return every rank's tile under these strips."""
 
     def locate(self, comm: MPI.Intracomm, *layouts: Sequence[RowRange]) -> None:
-        """Find out together what `parts` has to know of these strips. Collective."""
+        """Locate these strips, if `parts` depends on the data. Collective."""
         del comm, layouts  # most follow from the strips alone
 
     def located(self) -> Any:
-        """Return what `locate` found out, for a rank that was not there; None where there is no such thing."""
+        """Return the result of `locate`, for a rank that did not take part; None if `parts` needs no result."""
         return None
 
     def place(self, located: Any) -> None:
-        """Take what `located` returned elsewhere."""
+        """Take the result of `located` on another rank."""
         del located
 
     def whole(self) -> tuple[int, int]:
@@ -267,7 +269,7 @@ class DistributedArray(ABC):
         return len(part) * self.cell_bytes
 
     def owned(self, tile: Tile) -> Tile:
-        """Return what a tile owns, counted with the halo before the first row and column: outer halos included."""
+        """Return the cells that a tile owns, outer halos included; counted from the halo before the first row."""
         if not len(tile):
             return Tile()
         rows, columns = self.halos
@@ -276,7 +278,7 @@ class DistributedArray(ABC):
         )
 
     def needed(self, tile: Tile) -> Tile:
-        """Return what a tile's rank must have, counted likewise."""
+        """Return the cells that a tile's rank must have, counted likewise."""
         if not len(tile):
             return Tile()
         (rows, columns), over, across = self.halos, tile.rows, tile.columns
@@ -304,7 +306,11 @@ class DistributedArray(ABC):
         memory = self._memory
         if memory is None or (len(part) and memory.columns != part.columns):
             size = math.prod(self.whole())
-            pages = self._spare if self._spare and len(self._spare) >= size else unused_pages(size)
+            pages = (
+                self._free_pages
+                if self._free_pages and len(self._free_pages) >= size
+                else unused_pages(size)
+            )
             memory = MappedRows(self.whole()[0], part.columns, self.cell_bytes, pages)
         self._coming = (list(every), rank, memory)
         return memory
@@ -314,7 +320,7 @@ class DistributedArray(ABC):
         self.expect(every, rank).make(self.needed(every[rank]).rows, deadline)
 
     def keep(self) -> None:
-        """Copy what stays on this rank to the memory of the tile that is expected, if that is other memory."""
+        """Copy the cells that stay on this rank to the memory of the expected tile, if that is other memory."""
         assert self._coming is not None  # noqa: S101 - `expect` comes before
         every, rank, memory = self._coming
         stays = self.owned(self.tile) & self.needed(every[rank])
@@ -330,7 +336,7 @@ class DistributedArray(ABC):
             memory.forget_outside(self.needed(self.tile).rows, self.needed(every[rank]).rows)
         elif self._memory is not None:
             self._memory.forget(self.needed(self.tile).rows)
-            self._spare = self._memory.pages
+            self._free_pages = self._memory.pages
         self.tile, self.tiles, self._memory = every[rank], every, memory
         self._coming = self._seen = None
 
@@ -343,13 +349,13 @@ class DistributedArray(ABC):
             memory.forget_outside(self.needed(every[rank]).rows, self.needed(self.tile).rows)
         self._coming = None
 
-    def hold(self, every: Sequence[Tile], rank: int) -> None:
-        """Hold another tile, whose contents are written next."""
+    def allocate(self, every: Sequence[Tile], rank: int) -> None:
+        """Replace the tile by another one. The caller writes its contents next."""
         self.expect(every, rank)
         self.arrive()
 
-    def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Hold what has come, and work on another communicator: its rank for each old one that goes on."""
+    def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
+        """Take over the new tile and another communicator: its rank for each old rank that stays."""
         self.release()
         if self._coming is not None:
             self.arrive()
@@ -363,7 +369,7 @@ class DistributedArray(ABC):
         self._requests, self._outgoing, self._incoming = None, [], []
 
     def bytes(self, part: Tile) -> Bytes:
-        """Return the bytes of a part of what is here, counted as `owned` counts: a view with its rows."""
+        """Return the bytes of a part on this rank, counted as `owned` counts: a view with its rows."""
         assert self._memory is not None  # noqa: S101 - who holds a part has memory
         return self._memory.bytes(part)
 
@@ -386,13 +392,13 @@ class DistributedArray(ABC):
 
 
 def _owned(one: RowRange, length: int, halo: int) -> RowRange:
-    """Return what a range owns, counted with the halo before the first."""
+    """Return the cells that a range owns, counted from the halo before the first."""
     first = one.first + halo if one.first else 0
     return RowRange(first, one.stop + (2 if one.stop == length else 1) * halo)
 
 
-SWAPPED = ("_memory", "_spare", "_seen", "_requests", "_outgoing", "_incoming")
-"""Where an array's contents are on a rank, and what sends them from there."""
+SWAPPED = ("_memory", "_free_pages", "_seen", "_requests", "_outgoing", "_incoming")
+"""Attributes with the contents of an array on a rank, and with the requests that send them."""
 
 
 class DeclaredArray(DistributedArray):
@@ -410,10 +416,12 @@ class DeclaredArray(DistributedArray):
         Rows of its neighbours, and columns where they are shared out too, that a part has beside its own. Around
         the whole there are as many, which belong to the parts at the edges and travel with them.
     fill
-        Writes the first contents of a part, called with its first row, its first column where columns are shared
-        out, and the part; without it they are zero.
+        Writes the first contents of a part, as ``fill(index, block)``; without it they are zero. `block` holds the
+        part's own rows (and columns, where they are shared out), and `index` their numbers in the whole. A part at
+        an edge of the whole owns the halo beyond it, with the numbers from ``-halo`` to -1 or from the length of
+        the whole on. The other halos are exchanged after every part is filled.
     constant
-        Whether nothing else ever writes it. Who tries gets an error; commits write it once.
+        Whether nothing else ever writes it. A write raises an error; commits store it once.
     """
 
     axes = 1
@@ -425,7 +433,7 @@ class DeclaredArray(DistributedArray):
         shape: tuple[int, ...],
         dtype: DTypeLike = np.float64,
         halo: int = 0,
-        fill: Fill | None = None,
+        fill: Fill | TileFill | None = None,
         *,
         constant: bool = False,
     ) -> None:
@@ -445,7 +453,7 @@ class DeclaredArray(DistributedArray):
         self.constant = constant
 
     def swap(self, other: DeclaredArray) -> None:
-        """Exchange contents with an array declared alike: what ``u, v = v, u`` is for arrays of a program's own.
+        """Exchange contents with an array declared alike, as ``u, v = v, u`` does for undeclared arrays.
 
         Nothing is copied. Every rank calls it; `local` and `own` of both are other views afterwards.
 
@@ -470,21 +478,51 @@ class DeclaredArray(DistributedArray):
             setattr(other, name, first)
 
     def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
+        """Return the declaration, which must be equal on every rank of the job."""
         more = ["tiles"] * (self.axes > 1) + ["constant"] * self.constant
         return [self.name, list(self.shape), self.dtype.str, self.halo, *more]
 
     def begin(self, every: Sequence[Tile], rank: int) -> None:
-        """Hold a part with its first contents."""
-        self._memory = self._spare = None  # what nobody has written to is zero
-        self.hold(every, rank)
-        if self.fill is not None and len(self.tile):
-            first = (self.tile.rows.first, self.tile.columns.first)
-            self.fill(*first[: self.axes], self.contents())
+        """Hold a part with its first contents. Halo cells that other parts own are zero until `exchange`."""
+        self._memory = self._free_pages = None  # memory that was never written to is zero
+        self.allocate(every, rank)
+        if self.fill is None or not len(self.tile):
+            return
+        owned, needed = self.owned(self.tile), self.needed(self.tile)
+        place = (
+            slice(owned.rows.first - needed.rows.first, owned.rows.stop - needed.rows.first),
+            slice(
+                owned.columns.first - needed.columns.first,
+                owned.columns.stop - needed.columns.first,
+            ),
+        )
+        index = tuple(
+            range(one.first - halo, one.stop - halo)
+            for one, halo in zip((owned.rows, owned.columns), self.halos, strict=True)
+        )
+        fill: Callable[..., object] = self.fill
+        block = self.contents()[place[: self.axes]]
+        fill(index if self.axes > 1 else index[0], block)
+
+    def fill_halo(self, comm: MPI.Intracomm) -> None:
+        """Get the first contents of the halo from the ranks that own it. Collective.
+
+        Parameters
+        ----------
+        comm
+            The communicator of the ranks that have filled their parts, in the order of `tiles`.
+        """
+        if self.fill is None or not self.halo:
+            return
+        before, exchanges = self.comm, self.exchanges
+        self.comm = comm
+        self.exchange()
+        self.release()
+        self.comm, self.exchanges = before, exchanges
 
 
 class RowArray(DeclaredArray):
-    """A distributed array whose rows are divided into strips, one for each rank.
+    """A distributed array with its rows divided into strips, one for each rank.
 
     ``local[halo : -halo or None]`` are a rank's own rows.
     """
@@ -501,8 +539,8 @@ class RowArray(DeclaredArray):
 
     def contents(self) -> NDArray[Any]:
         """Return the rank's strip with its halo, to be written."""
-        found = super().contents()
-        return found[:, 0] if len(self.tile) else found.reshape(0, *self.cell)
+        part = super().contents()
+        return part[:, 0] if len(self.tile) else part.reshape(0, *self.cell)
 
     def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
         """Return the strips, as tiles."""
@@ -510,11 +548,11 @@ class RowArray(DeclaredArray):
 
 
 class TileArray(DeclaredArray):
-    """A distributed array whose rows and columns are divided into tiles, one for each rank.
+    """A distributed array with its rows and columns divided into tiles, one for each rank.
 
     A tile has the area of its rank's strip (`apples.malleable.runtime.tiles`) and shorter borders, so that less
-    is exchanged. Where a rank's columns stay the same its rows do not move, as with strips; where they do not,
-    what stays on the rank is copied once within its memory. Halos have corners.
+    is exchanged. If a rank's columns stay the same its rows do not move, as with strips. Otherwise the cells that
+    stay on the rank are copied once within its memory. Halos have corners.
     """
 
     axes = 2
@@ -531,9 +569,9 @@ class TileArray(DeclaredArray):
 
 
 READ_ONLY = ("destination is read-only", "array is read-only", "readonly array")
-"""What NumPy, Cython and numba say of an array that is not to be written to."""
+"""Messages of NumPy, Cython and numba for a write to a read-only array."""
 MAYBE = ("read-only", "writable")
-"""What NumPy, MPI and Python say of one as well, and may say of something else."""
+"""Words of NumPy, MPI and Python for the same, which they also use for other errors."""
 
 
 def written_constants(
@@ -541,27 +579,29 @@ def written_constants(
 ) -> list[str]:
     """Return the names of the constant arrays that an error is about: the program tried to write to one of them.
 
-    NumPy does not say which array it may not write to. It is one that the line names where this happened, or is a
-    view of one; where the line names neither and the error can be of nothing else all constant ones are returned.
-    Of other errors none is.
+    NumPy's message does not name the array. It is an array, or a view of one, that the failing line names. If the
+    line names none and the message is certain, the function returns all constant arrays. For other errors it
+    returns none.
     """
     constant = [one for one in arrays if one.constant]
     sure = any(words in str(error) for words in READ_ONLY)
     maybe = isinstance(error, ValueError | TypeError | BufferError)
     if not sure and not (maybe and any(words in str(error) for words in MAYBE)):
         return []
-    found: list[str] = []
+    names_of_line: list[str] = []
     for frame, line in walk_tb(trace):
         code = dis.get_instructions(frame.f_code)
         names = {one.argval for one in code if one.positions and one.positions.lineno == line}
         values = [frame.f_locals.get(name, frame.f_globals.get(name)) for name in names]
         values += [getattr(v, "__dict__", {}).get(name) for v in values for name in names]
-        found = [one.name for one in constant if any(_shows(v, one) for v in values)] or found
-    return found or [one.name for one in constant if sure]
+        names_of_line = [
+            one.name for one in constant if any(_shows(v, one) for v in values)
+        ] or names_of_line
+    return names_of_line or [one.name for one in constant if sure]
 
 
 def _shows(value: object, array: DistributedArray) -> bool:
-    """Whether a value is an array, what was declared of it, or numbers in its memory."""
+    """Whether a value is an array, its declaration, or a view of its memory."""
     if value is array or array in getattr(value, "arrays", ()):
         return True
     views = [one for one in (value, getattr(value, "data", None)) if isinstance(one, np.ndarray)]
@@ -573,20 +613,20 @@ def redistribute(
     arrays: Sequence[DistributedArray],
     old: Sequence[RowRange],
     new: Sequence[RowRange],
-    ahead: Collection[int] = (),
+    prefetched: Collection[int] = (),
 ) -> int:
     """Send every rank of `comm` its new parts; return the bytes this rank received. Collective.
 
-    What a rank had it still has, until `DistributedArray.settle` lets go of it. Every rank works out its own
-    messages from all strips, so that nothing is negotiated. Halos are sent by their owner too: the first sweep
+    A rank keeps its old parts until `DistributedArray.adopt_layout`. Every rank computes its own messages from all
+    strips, so that nothing is negotiated. Halos are sent by their owner too: the first sweep
     after a change needs them.
 
     Parameters
     ----------
     old, new
-        Each rank's strip before and after; empty for one that joins or leaves.
-    ahead
-        Ranks that have got their constant parts before.
+        Each rank's strip before and after; empty for a rank that joins or leaves.
+    prefetched
+        Ranks that have their constant parts already.
     """
     rank = comm.Get_rank()
     messages, received = PartMessages(comm), 0
@@ -597,7 +637,7 @@ def redistribute(
         plan = transfers(rank, owned, needed)
         there = array.expect(after, rank)
         _, pitch = array.whole()
-        served = ahead if array.constant else ()
+        served = prefetched if array.constant else ()
         for other, part in plan.sends:
             if other not in served:
                 messages.send(array.bytes(part), other, tag, pitch)

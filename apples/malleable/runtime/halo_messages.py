@@ -1,7 +1,7 @@
-"""`HaloMessages`: what the exchanges of declared arrays have sent from each rank to each, as rank 0 tells it.
+"""`HaloMessages`: the messages and bytes between all ranks by exchanges of declared arrays. Rank 0 reports them.
 
-Every rank exchanges as often as the others, and what one exchange sends follows from all tiles, which every rank
-knows. So nothing is counted for a message: an exchange adds one to a number, and rank 0 multiplies now and then.
+Every rank exchanges as often as the others, and the bytes of one exchange follow from all tiles, which every rank
+knows. So no message is counted: an exchange increments one number, and rank 0 multiplies now and then.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from apples.malleable.runtime.declared import DistributedArray
 from apples.malleable.runtime.tiles import Tile
 
 LINE_BYTES = 60_000
-"""Of an event, at most: an agent takes no longer ones than 64 KiB."""
-MOST_RANKS = 2048
-"""Of a map of which something is told."""
+"""Maximum length of an event: an agent rejects longer events than 64 KiB."""
+MAX_RANKS = 2048
+"""Maps with more ranks are not reported."""
 PAIR_BYTES = 80
-"""Of two ranks, and messages and bytes between them, in an event, at most."""
+"""Maximum length of an entry of an event: two ranks, and the messages and bytes between them."""
 
 
 class HaloMessages:
-    """Tells what declared arrays have exchanged since this map of the hosts began. On rank 0.
+    """Reports the exchanges of declared arrays since this map of the hosts began. On rank 0.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class HaloMessages:
     layout
         The host of each rank, and its rows.
     epoch
-        Number of the map; 0 of a program whose hosts do not change.
+        Number of the map; 0 for a rigid program.
     anew
         Whether all processes began with this map.
     together
@@ -55,8 +55,8 @@ class HaloMessages:
         together: bool,
     ) -> None:
         hosts = [(host, len(list(ranks))) for host, ranks in groupby(host for host, _ in layout)]
-        # What is told of more hosts than a job has is taken for a fault of the program.
-        few = len(layout) <= MOST_RANKS and len(hosts) <= HOSTS_LIMIT
+        # The agent treats a report of more hosts than HOSTS_LIMIT as a fault of the program.
+        few = len(layout) <= MAX_RANKS and len(hosts) <= HOSTS_LIMIT
         self._arrays = [one for one in arrays if few and any(one.halos)]
         self._before = [one.exchanges for one in self._arrays]
         self._map = {"epoch": epoch, "anew": anew, "together": together, "hosts": hosts}
@@ -64,24 +64,24 @@ class HaloMessages:
         self._each: list[
             NDArray[np.int64]
         ] = []  # bytes of an exchange of each array, by these pairs
-        self._told: list[int] = []
+        self._reported: list[int] = []
 
-    def tell(self, iteration: int) -> None:
-        """Say what was sent by now, if it is other than was said last."""
+    def report(self, iteration: int) -> None:
+        """Report the messages so far, if they differ from the last report."""
         counts = [
             one.exchanges - before for one, before in zip(self._arrays, self._before, strict=True)
         ]
-        if not counts or counts == self._told:
+        if not counts or counts == self._reported:
             return
-        self._told = counts
-        told = {**self._map, "iteration": iteration}
-        room = (LINE_BYTES - len(json.dumps(told))) // PAIR_BYTES
+        self._reported = counts
+        entries = {**self._map, "iteration": iteration}
+        room = (LINE_BYTES - len(json.dumps(entries))) // PAIR_BYTES
         sent = self._sent(counts)
         for first in range(0, max(1, len(sent)), max(1, room)) if room > 0 else ():
-            emit("messages", **told, sent=sent[first : first + room])
+            emit("messages", **entries, sent=sent[first : first + room])
 
     def _sent(self, counts: Sequence[int]) -> list[list[int]]:
-        """Return the pairs of ranks of which one has sent the other something: from, to, messages, bytes."""
+        """Return the pairs of ranks with messages: from, to, messages, bytes."""
         if not any(counts):
             return []
         if self._pairs is None:
@@ -90,19 +90,19 @@ class HaloMessages:
         for count, each in zip(counts, self._each, strict=True):
             messages += count * (each > 0)
             sent += count * each
-        found: list[list[int]] = np.column_stack((self._pairs, messages, sent))[sent > 0].tolist()
-        return found
+        rows: list[list[int]] = np.column_stack((self._pairs, messages, sent))[sent > 0].tolist()
+        return rows
 
 
 def exchanged_bytes(array: DistributedArray) -> NDArray[np.int64]:
-    """Return what one exchange of an array sends: rows of from which rank, to which, and how many bytes.
+    """Return the bytes that one exchange of an array sends: rows of from rank, to rank, bytes.
 
-    One rank after the other is asked, because a matrix of all pairs is much larger than what is in it.
+    It loops over the ranks, because a matrix of all pairs is mostly zeros.
     """
     owned, needed = (
         _corners([of(tile) for tile in array.tiles]) for of in (array.owned, array.needed)
     )
-    found = []
+    rows = []
     for rank, own in enumerate(owned):
         cells: Any = 1
         for axis in (0, 2):
@@ -111,24 +111,24 @@ def exchanged_bytes(array: DistributedArray) -> NDArray[np.int64]:
             cells = cells * np.maximum(end - begin, 0)
         cells[rank] = 0
         to = np.flatnonzero(cells)
-        found.append(np.column_stack((np.full_like(to, rank), to, cells[to] * array.cell_bytes)))
-    return np.concatenate(found)
+        rows.append(np.column_stack((np.full_like(to, rank), to, cells[to] * array.cell_bytes)))
+    return np.concatenate(rows)
 
 
 def _by_pair(
     each: Sequence[NDArray[np.int64]],
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Return the pairs of ranks between which any array sends something, and by pair the bytes of each array."""
+    """Return the pairs of ranks that any array sends between, and by pair the bytes of each array."""
     pairs, places = np.unique(
         np.concatenate([one[:, :2] for one in each]), axis=0, return_inverse=True
     )
-    places, found, first = places.reshape(-1), [], 0
+    places, sizes, first = places.reshape(-1), [], 0
     for one in each:
         sent = np.zeros(len(pairs), np.int64)
         sent[places[first : first + len(one)]] = one[:, 2]
-        found.append(sent)
+        sizes.append(sent)
         first += len(one)
-    return pairs, found
+    return pairs, sizes
 
 
 def _corners(tiles: Sequence[Tile]) -> NDArray[np.int64]:

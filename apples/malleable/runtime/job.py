@@ -1,6 +1,6 @@
-"""`MalleableJob`: a program's side of a malleable job.
+"""`MalleableJob`: the runtime of a malleable program, in each of its ranks.
 
-    job = Job()
+    job = MalleableJob()
     u = job.array("u", (rows, columns), halo=1, fill=first_contents)
     state = job.state(iteration=0)
     while state.iteration < iterations:
@@ -10,8 +10,9 @@
         state.iteration += 1
     job.finish()
 
-Started without a job manager the same program runs rigid on its MPI world: with the rows that the agent's task
-gives each host (`agent_task`), or started by hand with as many for each rank.
+`apples.program.Task` is its front door, with the same calls. Started without a job manager the same program runs
+rigid on its MPI world: with the rows that the agent's task gives each host (`agent_task`), or started by hand with
+as many for each rank.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from apples.errors import ApplesError
 from apples.malleable.balancers.contract import LoadBalancer, Processor
 from apples.malleable.control.command import ChangePlan, HostRows, HostShare
 from apples.malleable.control.strips import RowRange, rank_ranges, strips
-from apples.malleable.runtime import membership, saved_state, undeclared
+from apples.malleable.runtime import membership, rank_image, saved_state, undeclared
 from apples.malleable.runtime.agent_task import TASK, AgentTaskError, AskedTask, task_of_agent
 from apples.malleable.runtime.agreement import COMMIT, MESSAGE, Agreement
 from apples.malleable.runtime.blocks import Blocks
@@ -41,10 +42,10 @@ from apples.malleable.runtime.checkpoint import CheckpointPolicy
 from apples.malleable.runtime.collectives import (
     broadcast_document,
     gather_documents,
-    patient_calls,
+    throttle_mpi,
 )
 from apples.malleable.runtime.constant_parts import ConstantParts, Source, locations
-from apples.malleable.runtime.csr import CsrMatrix, Rows
+from apples.malleable.runtime.csr import CsrMatrix, MatrixFill
 from apples.malleable.runtime.declared import (
     DeclarationError,
     DeclaredArray,
@@ -54,6 +55,7 @@ from apples.malleable.runtime.declared import (
     RowArray,
     State,
     TileArray,
+    TileFill,
     UndeclaredStateError,
     Value,
     written_constants,
@@ -67,9 +69,9 @@ from apples.malleable.runtime.membership import (
     Rollback,
     carry_out,
 )
-from apples.malleable.runtime.packing import Arrays
+from apples.malleable.runtime.packing import Arrays, Image
 from apples.malleable.runtime.row_memory import MAKING_SECONDS
-from apples.malleable.runtime.saved_state import RankState, UndecidedChange
+from apples.malleable.runtime.saved_state import UndecidedChange
 
 T = TypeVar("T")
 S = TypeVar("S", RowArray, TileArray, CsrMatrix)
@@ -97,7 +99,7 @@ class CpuMask:
             self._threads = self._loaded()
 
     def follow(self) -> bool:
-        """Set the threads of every loaded pool where the CPUs have changed; say whether they had."""
+        """Set the threads of every loaded pool if the CPUs have changed; return whether they have."""
         if self._threads is not None:
             return self._threads.adapt() is not None
         if os.sched_getaffinity(0) == self._cpus:
@@ -114,9 +116,9 @@ class CpuMask:
 # Applies to commits in memory. Commits on disk stay the user's choice: their cost depends on a disk
 # that others share.
 PACE_SECONDS = 5.0
-"""Between two commits that nobody asked for, at least."""
+"""Minimum time between two opportunistic commits."""
 COMMITTED_SHARE = 0.01
-"""Of the time, what these commits may take."""
+"""Maximum share of the time that opportunistic commits take."""
 PROGRESS_SECONDS = 0.5
 """How often rank 0 reports the iteration to the job manager, and the messages of its arrays to the agent."""
 HOST = "APPLES_HOST"
@@ -126,16 +128,16 @@ RIGID = "here"
 
 
 class MalleableJob:
-    """A program's side of its malleable job, one object a rank. In programs it is called `malleable.Job`.
+    """The runtime of a malleable program, one object a rank. A program uses it through `apples.program.Task`.
 
     Parameters
     ----------
     commit_seconds
-        How often a state is committed to which the job rolls back when a host is lost; 0: only when `commit`
-        is called. None: what the job file says; where that says nothing either, on several hosts, in memory
-        alone, where there is some to spare, and so seldom that it takes a hundredth of the time.
+        Time between two commits, to which the job rolls back when a host is lost. 0: a commit only when
+        `commit` is called. None: the job file's value. If the job file has none either, a job on several hosts
+        commits in memory alone, if there is memory to spare, and spends at most one hundredth of its time on it.
     task
-        What an agent asks; read where that is when None, by all ranks together.
+        The agent's task. If it is None, all ranks together read it from the agent's file.
 
     Attributes
     ----------
@@ -164,7 +166,7 @@ class MalleableJob:
         self._pace = PACE_SECONDS
         self._plan: ChangePlan | None = None
         self._messages: HaloMessages | None = None
-        self._ahead: ConstantParts | None = None
+        self._prefetch: ConstantParts | None = None
         self._mask = CpuMask(self._world.Get_size())
         self.comm: MPI.Intracomm = self._world
         self.members: tuple[HostRows, ...] = ()
@@ -172,6 +174,12 @@ class MalleableJob:
         self.layout: list[tuple[str, RowRange]] = []
         self.host = os.environ.get(HOST, RIGID)
         self._task = task if task or self._channel else task_of_agent(self._world)
+        if task is None and self._task is not None and self._task.mode == "calibrate":
+            raise AgentTaskError(
+                "a program written on Job cannot be calibrated: write it on apples.program.Task, "
+                "or give seconds_per_point in the host list",
+                code="calibration-unsupported",
+            )
         if self._channel is None and self._task is not None:
             hosts = [piece.host for piece in self._task.pieces for _ in range(piece.ranks)]
             if len(hosts) != self.size:
@@ -189,22 +197,24 @@ class MalleableJob:
         return self.comm.Get_rank()
 
     def commit(self) -> str:
-        """Commit the state: what the job rolls back to when a host is lost. Collective.
+        """Commit the state, to which the job rolls back when a host is lost. Collective.
 
-        Returns what went wrong, empty if nothing did; the commit before is still there then. A job
-        without a job manager commits nothing.
+        Returns the reason of a failure, empty if there is none. After a failure the commit before it is still
+        there. A job without a job manager commits nothing.
         """
-        return self._commit(sparing=False)
+        return self._commit(opportunistic=False)
 
-    def _commit(self, *, sparing: bool) -> str:
-        """Commit as `commit` does, or in memory alone and where there is some to spare. Collective."""
+    def _commit(self, *, opportunistic: bool) -> str:
+        """Commit as `commit` does, or in memory alone and only if there is memory to spare. Collective."""
         begin = self._committed = time.monotonic()
         if self._checkpoints is None or self._plan is None or self._channel is None:
             return ""
-        fault = self._checkpoints.make(self.comm, self._plan, self._declared, sparing=sparing)
+        fault = self._checkpoints.make(
+            self.comm, self._plan, self._declared, opportunistic=opportunistic
+        )
         self._pace = max(PACE_SECONDS, (time.monotonic() - begin) / COMMITTED_SHARE)
         if self.rank == 0:
-            word, on_disk = "uncommitted" if fault else "committed", not sparing
+            word, on_disk = "uncommitted" if fault else "committed", not opportunistic
             iteration, number = self._iteration(), self._checkpoints.number
             self._channel.send(
                 word, commit=number, iteration=iteration, reason=fault, on_disk=on_disk
@@ -223,7 +233,7 @@ class MalleableJob:
 
     @property
     def shares_rows(self) -> bool:
-        """Whether it has declared arrays, whose rows are shared out."""
+        """Whether it has declared distributed arrays."""
         return bool(self._declared.arrays)
 
     def array(
@@ -236,7 +246,7 @@ class MalleableJob:
         *,
         constant: bool = False,
     ) -> RowArray:
-        """Declare an array whose rows are shared out; see `RowArray`."""
+        """Declare an array with distributed rows; see `RowArray`."""
         return self._share_out(RowArray(name, shape, dtype, halo, fill, constant=constant))
 
     def tiles(
@@ -245,23 +255,23 @@ class MalleableJob:
         shape: tuple[int, ...],
         dtype: DTypeLike = np.float64,
         halo: int = 0,
-        fill: Fill | None = None,
+        fill: TileFill | None = None,
         *,
         constant: bool = False,
     ) -> TileArray:
-        """Declare an array whose rows and columns are shared out; see `TileArray`."""
+        """Declare an array with distributed rows and columns; see `TileArray`."""
         return self._share_out(TileArray(name, shape, dtype, halo, fill, constant=constant))
 
     def csr(
         self,
         name: str,
         shape: tuple[int, int],
-        fill: Rows,
+        fill: MatrixFill,
         dtype: DTypeLike = np.float64,
         *,
         constant: bool = False,
     ) -> CsrMatrix:
-        """Declare a sparse matrix whose rows are shared out; see `CsrMatrix`."""
+        """Declare a sparse matrix with distributed rows; see `CsrMatrix`."""
         declared = self._share_out(CsrMatrix(name, shape, fill, dtype, constant=constant))
         self._declared.matrices.append(declared)
         return declared
@@ -286,9 +296,9 @@ class MalleableJob:
         background: bool = False,
         partners: Callable[[int], Mapping[int, float]] | None = None,
     ) -> Blocks[T]:
-        """Declare objects that migrate one by one, as a load balancer wants them; see `Blocks`.
+        """Declare objects that migrate one by one, as a load balancer places them; see `Blocks`.
 
-        Where the task says how the data is to be cut, that takes the place of `decomposition`.
+        If the task has a decomposition, it replaces `decomposition`.
         """
         self._demand_new(name)
         asked = self._task.partitions if self._task is not None else ""
@@ -336,7 +346,7 @@ class MalleableJob:
         *,
         collect: Callable[[], object] | None = None,
     ) -> HostChange | Rollback | None:
-        """Return what changed, None if nothing did. Collective; every rank calls it as often as the others.
+        """Return the change, None if there is none. Collective; every rank calls it as often as the others.
 
         Parameters
         ----------
@@ -355,9 +365,10 @@ class MalleableJob:
             At the first safe point: something would be lost.
         """
         if self._agreement is None:
-            return self.join(sys._getframe(1))
+            self.demand_declared(sys._getframe(1))
+            return self.join()
         # Nothing else before this test: a sweep leaves none of it in the caches, and most safe points pass.
-        if self._agreement.passes():
+        if self._agreement.skip():
             return None
         self._mask.follow()
         asked = self._agreement.take()
@@ -365,33 +376,65 @@ class MalleableJob:
             return None
         if collect is not None:
             collect()
-        found: HostChange | Rollback | None = None
+        change: HostChange | Rollback | None = None
         if asked & COMMIT:
-            self._commit(sparing=self._commit_seconds is None)
+            self._commit(opportunistic=self._commit_seconds is None)
         if asked & MESSAGE:
-            found = self._handle_order(before)
-        if found is None:
+            change = self._handle_order(before)
+        if change is None:
             self._agreement.begin()
-        return found
+        return change
 
-    def join(self, caller: FrameType | None = None, *kept: type) -> HostChange | Rollback:
-        """Come to the first safe point.
+    def join(self) -> HostChange | Rollback:
+        """Come to the first safe point: report being parked, wait for the order, merge with the other ranks."""
+        if self._channel is None:
+            return self._run_rigid()
+        self._channel.send(
+            "parked",
+            declared=self._declared.summary(),
+            rows=self._declared.rows,
+            row_bytes=self._declared.row_bytes,
+            constant_bytes=self._declared.constant.row_bytes,
+        )
+        order = self._channel.wait()
+        if self._commit_seconds is None:
+            self._commit_seconds = order["commit_seconds"]
+        return self._change_hosts(lambda: self._merge_groups(order), order.get("plan"), None)
+
+    def demand_declared(self, frame: FrameType, *kept: type) -> None:
+        """Raise an error if the loop around a frame carries an undeclared value from one safe point to the next.
 
         Parameters
         ----------
-        caller
-            Frame of the loop around it: each value that the loop carries must be declared.
+        frame
+            Of the function with the loop.
         kept
             Types of values that every new rank makes itself, such as the program's task.
         """
-        if caller is not None:
-            self._demand_declared(caller, kept)
-        return self._join()
+        own = (MalleableJob, DistributedArray, CsrMatrix, Replicated, State, Blocks, *kept)
+        # `isinstance` would ask a weak proxy for the class of its referent, which may be gone.
+        known = {name for name, it in frame.f_locals.items() if issubclass(type(it), own)}
+        carried = undeclared.carried(frame, known | self._losable)
+        if carried:
+            names = ", ".join(f"{name} (line {line})" for name, line in carried)
+            lines = [line for _, line in carried]
+            swap = (
+                " by u.swap(v) if two arrays change places,"
+                if len(set(lines)) < len(lines)
+                else ""
+            )
+            raise UndeclaredStateError(
+                f"carried from one safe point to the next and not declared: {names}; a new rank would"
+                f" not have it:{swap} declare it by task.state, task.array or task.replicated, make it anew where"
+                " safepoint() reports a change, or allow its loss by task.may_lose",
+                names=[name for name, _ in carried],
+                lines=lines,
+            )
 
     @property
     def prefetching(self) -> bool:
-        """Whether constant arrays are on their way to new places, ahead of a change."""
-        return self._ahead is not None
+        """Whether constant arrays are on their way to new places, before a change."""
+        return self._prefetch is not None
 
     def allreduce(self, value: float, operation: MPI.Op = MPI.SUM) -> float:
         """Return a reduction of MAX, MIN or SUM over all ranks, which carries the safe point's question along."""
@@ -402,7 +445,7 @@ class MalleableJob:
         return self._agreement.reduce(value, operation)
 
     def request(self, minimum: int, maximum: int) -> None:
-        """Ask for other limits, in hosts (an evolving job); whoever runs the job may answer with a change."""
+        """Ask for other limits, in hosts (an evolving job); the agent may answer with a change."""
         if self._channel is not None and self.rank == 0:
             self._channel.send("limits", minimum=minimum, maximum=maximum)
 
@@ -411,7 +454,7 @@ class MalleableJob:
         if self._agreement is not None:
             self._agreement.end()
             self._agreement = None
-        self._end_ahead(hold=False)
+        self._end_prefetch(keep=False)
         self._declared.release()
         self._tell_messages()
         self.comm.Barrier()
@@ -435,25 +478,25 @@ class MalleableJob:
         if error is None:
             self.finish()
             return
-        said = error
+        shown = error
         if written := written_constants(self._declared.arrays, error, trace):
             names = " or ".join(map(repr, written))
-            said = DeclarationError(
+            shown = DeclarationError(
                 f"array {names} is constant: nothing but its fill writes it",
                 code="constant-written",
                 names=list(written),
             )
         if self._channel is not None and not isinstance(error, Released):
-            # A lost rank may show in the MPI library of the others before anybody has heard of it.
+            # The MPI library may fail because of a lost rank before the manager has noticed the loss.
             word = "broken" if isinstance(error, MPI.Exception) else "failed"
-            message = f"{type(said).__name__}: {said}"[:2000]
+            message = f"{type(shown).__name__}: {shown}"[:2000]
             # An error of a program's task has a code too, and is no `ApplesError`.
-            code = getattr(said, "code", "") if hasattr(said, "fields") else ""
+            code = getattr(shown, "code", "") if hasattr(shown, "fields") else ""
             self._channel.send(word, message=message, code=code, certain=False)
             while word == "broken":  # until this process is ended, or its supervisor is
                 self._channel.wait()
-        if said is not error:
-            raise said from error
+        if shown is not error:
+            raise shown from error
 
     # ---------------------------------------------------------------- membership
     def _iteration(self) -> int:
@@ -477,31 +520,15 @@ class MalleableJob:
         return (MESSAGE if channel.waiting() else 0) | (COMMIT if due else 0)
 
     def _tell_messages(self) -> None:
-        """Tell the agent what the arrays have sent from rank to rank, on the rank that does."""
+        """Report the messages of the arrays to the agent; only rank 0 does."""
         if self._messages is not None:
-            self._messages.tell(self._iteration())
+            self._messages.report(self._iteration())
 
-    def _join(self) -> HostChange | Rollback:
-        """Become a member: report being parked, wait for the order, and meet the other ranks."""
-        if self._channel is None:
-            return self._run_rigid()
-        self._channel.send(
-            "parked",
-            declared=self._declared.summary(),
-            rows=self._declared.rows,
-            row_bytes=self._declared.row_bytes,
-            constant_bytes=self._declared.constant.row_bytes,
-        )
-        order = self._channel.wait()
-        if self._commit_seconds is None:
-            self._commit_seconds = order["commit_seconds"]
-        return self._change_hosts(lambda: self._meet(order), order.get("plan"), None)
-
-    def _meet(self, order: Message) -> MPI.Intracomm:
+    def _merge_groups(self, order: Message) -> MPI.Intracomm:
         """Meet the other groups; then, unless this is the launch, wait without MPI until the job comes to join."""
         channel, world, port = self._channel, self._world, ""
         assert channel is not None  # noqa: S101 - as below
-        met = membership.meet(world, order["place"], order["groups"], channel)
+        met = membership.merge_worlds(world, order["place"], order["groups"], channel)
         if order["order"] == "launch":
             return met
         plan = ChangePlan.load(order["plan"])
@@ -509,7 +536,7 @@ class MalleableJob:
         self._make_room(plan, rank)
         if met.Get_rank() == 0:
             port = MPI.Open_port()
-            channel.send("met", port=port)
+            channel.send("merged", port=port)
         while (order := channel.wait())["order"] == "fetch":
             plan, constant = ChangePlan.load(order["plan"]), self._declared.constant.arrays
             for array in constant:
@@ -517,21 +544,19 @@ class MalleableJob:
             old, new, _ = membership.layout(membership.rank_ids(plan), plan)
             parts = ConstantParts(constant, old, new, rank, order["secret"])
             self._fetch(parts, order["sources"])
-        self._end_ahead(hold=True)
+        self._end_prefetch(keep=True)
         return membership.accept(met, port, world)
 
     def _make_room(self, plan: ChangePlan, rank: int) -> None:
-        """Have the memory for what this rank, which joins, will get: else it is made while the job waits."""
+        """Allocate the memory of a rank that joins; otherwise the kernel clears it while the job waits."""
         _, new, _ = membership.layout(membership.rank_ids(plan), plan)
         deadline = time.monotonic() + MAKING_SECONDS
         for array in self._declared.arrays:
-            if isinstance(
-                array, DeclaredArray
-            ):  # where the parts of others lie is found out in the change
+            if isinstance(array, DeclaredArray):  # other arrays are located in the change
                 array.make_room(array.parts(new), rank, deadline)
 
     def _run_rigid(self) -> HostChange:
-        """Share everything out over the MPI world the program was started with, as the task has it."""
+        """Distribute everything over the MPI world in which the program was started, by the task."""
         size, slots = self._world.Get_size(), {RIGID: self._world.Get_size()}
         shares, rows = [HostShare(RIGID, weight=size)], self._declared.rows
         if self._task is not None:
@@ -547,14 +572,14 @@ class MalleableJob:
         processors = [
             Processor(host, speeds[host], distances=known.get(host, {})) for host, _ in self.layout
         ]
-        ranges = [found for _, found in self.layout]
+        ranges = [rows for _, rows in self.layout]
         membership.begin_all(self._world, self._declared, ranges, processors)
         self._work_on(self._world.Dup())
-        self._declared.settle(self.comm, {rank: rank for rank in range(size)})
+        self._declared.adopt_layout(self.comm, {rank: rank for rank in range(size)})
         return HostChange("started", 0, (), self.members, True)
 
     def _handle_order(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
-        """Ask the job manager, which sent word to rank 0, and carry out what it answers. Collective."""
+        """Ask the job manager, which sent a message to rank 0, for its order, and carry it out. Collective."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - without one no message is ever waiting
         answer: Message = {}
@@ -566,26 +591,30 @@ class MalleableJob:
         # All ranks of a change get it together, those that join too.
         plan = answer.pop("plan", None) if answer.get("order") == "resize" else None
         order = broadcast_document(self.comm, answer)
-        self._end_ahead(hold=order["order"] == "resize" and order["ahead"])
-        if order["order"] == "restart":
-            self._restart(before)
-        if order["order"] == "ahead":
-            self._go_ahead(ChangePlan.load(order["plan"]), order["secret"])
+        self._end_prefetch(keep=order["order"] == "resize" and order["prefetched"])
+        if order["order"] == "prefetch":
+            self._begin_prefetch(ChangePlan.load(order["plan"]), order["secret"])
         if order["order"] != "resize":
-            return None  # what there was to do has been given up, or could not be done
+            return None  # the manager has given the change up, or refused it
         assert self._checkpoints is not None  # noqa: S101 - as above
-        state = RankState.of(self._declared, self.strip, self._checkpoints)
+        state = rank_image.snapshot(
+            self._declared,
+            [rows for _, rows in self.layout],
+            self.rank,
+            commit=self._checkpoints.number,
+            constants=self._checkpoints.constants,
+        )
 
-        def meet() -> MPI.Intracomm:
+        def merge() -> MPI.Intracomm:
             if before is not None:
                 before()
             if not order["port"]:
                 return self.comm
             return membership.connect(self.comm, order["port"], self.comm, first=True)
 
-        return self._change_hosts(meet, plan, state)
+        return self._change_hosts(merge, plan, state)
 
-    def _go_ahead(self, plan: ChangePlan, secret: str) -> None:
+    def _begin_prefetch(self, plan: ChangePlan, secret: str) -> None:
         """Begin to give the parts of constant arrays to the ranks that are to have them. Collective."""
         assert self._channel is not None  # noqa: S101 - as above
         constant = self._declared.constant.arrays
@@ -600,54 +629,43 @@ class MalleableJob:
         self._fetch(parts, sources)
 
     def _fetch(self, parts: ConstantParts, sources: Sequence[Source]) -> None:
-        """Fetch what this rank is to have of constant arrays, in threads; the manager hears when it is here."""
+        """Fetch the constant parts of this rank in threads; report to the manager when they are here."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - as above
-        self._ahead = parts
+        self._prefetch = parts
         parts.fetch(sources, lambda whole: channel.send("fetched", whole=whole))
 
-    def _end_ahead(self, *, hold: bool) -> None:
-        """Give and fetch nothing any more; without `hold` what has come is given back too."""
-        if self._ahead is None:
+    def _end_prefetch(self, *, keep: bool) -> None:
+        """Stop the prefetch; without `keep` also free the memory of the parts that have arrived."""
+        if self._prefetch is None:
             return
-        if hold:
-            self._ahead.close()
+        if keep:
+            self._prefetch.close()
         else:
-            self._ahead.forget()
-            self._ahead = None
-
-    def _restart(self, before: Callable[[], object] | None) -> None:
-        """Commit and leave, to be started again on other hosts; stay where the commit fails. Collective."""
-        if fault := self.commit():
-            if self._channel is not None and self.rank == 0:
-                self._channel.send("commit_failed", reason=fault)
-            return
-        if before is not None:
-            before()
-        self._tell_messages()
-        if self._channel is not None and self.rank == 0:
-            self._channel.send("restarting")
-        self._declared.release()
-        self.comm.Disconnect()
-        self._leave()
+            self._prefetch.forget()
+            self._prefetch = None
 
     def _change_hosts(
-        self, meet: Callable[[], MPI.Intracomm], sent: Message | None, state: RankState | None
+        self,
+        merge: Callable[[], MPI.Intracomm],
+        sent: Message | None,
+        state: Callable[[], Image] | None,
     ) -> HostChange | Rollback:
         """Carry out the plan that rank 0 was sent; return as a member, or leave.
 
-        All old and new ranks do this together. Until the manager has heard from rank 0 that all data is in its new
-        places, and says that the new map holds, the change may still be taken back: then this rank saves what it
-        had at the safe point and waits for its end. Afterwards the old rows and communicators are left.
+        All old and new ranks do this together. Rank 0 reports to the manager that all data is in its new places,
+        and the manager commits the new map. Until then the change may be aborted: then this rank saves
+        the data that it had at the safe point and waits for its end. Afterwards the old rows and communicators are
+        freed.
 
         Parameters
         ----------
-        meet
+        merge
             Returns the communicator of all of them.
         sent
             The manager's plan, on the rank that got it.
         state
-            What this rank has; None for one that joins.
+            Returns the image of this rank's data at the safe point; None for a rank that joins.
         """
         channel, rank = self._channel, self._local_rank
         assert channel is not None  # noqa: S101 - as above
@@ -655,14 +673,14 @@ class MalleableJob:
         self._tell_messages()
         begin = time.perf_counter()
         try:
-            with patient_calls():
-                merged = meet()
+            with throttle_mpi():
+                merged = merge()
                 join = time.perf_counter() - begin
-                plan, done, found = self._move_data(merged, sent)
+                plan, done, commit = self._move_data(merged, sent)
         except (MPI.Exception, ApplesError, MemoryError, OSError) as error:
-            said = f"{type(error).__name__}: {error}"[:2000]
-            channel.send("broken", message=said, certain=not isinstance(error, MPI.Exception))
-            undecided.wait()  # until this process is ended; or the change holds, and this is no part of it
+            message = f"{type(error).__name__}: {error}"[:2000]
+            channel.send("broken", message=message, certain=not isinstance(error, MPI.Exception))
+            undecided.wait()  # until this process is ended; or the change is committed, and this rank left
             raise
         reports = merged.Get_rank() == 0
         if reports:
@@ -672,21 +690,19 @@ class MalleableJob:
                 bytes=done.moved_bytes,
                 fetched=done.fetched_bytes,
                 iteration=self._iteration(),
-                commit=found,
+                commit=commit,
             )
         undecided.wait()
-        channel.send(
-            "forget", saved=rank
-        )  # what was ever saved for this rank is not needed any more
+        channel.send("forget", saved=rank)  # the state saved by an aborted change, if any
         self._declared.release()
         if done.comm is not None:
-            self._declared.settle(done.comm, done.ranks)
+            self._declared.adopt_layout(done.comm, done.ranks)
         if state is not None:
             self.comm.Disconnect()
         if merged not in (self._world, self.comm):
             merged.Disconnect()
         phases = {"join": join, **done.phases}
-        # What is no other phase of the change counts as rebuilding.
+        # Time outside the other phases counts as rebuilding.
         others = sum(seconds for name, seconds in phases.items() if name != "rebuild")
         phases["rebuild"] = time.perf_counter() - begin - others
         held = sum(blocks.nbytes for blocks in self._declared.blocks)
@@ -698,7 +714,7 @@ class MalleableJob:
         channel.send("settled", phases=phases if reports else {}, **size)
         if done.comm is None:
             self._leave()
-        return self._become_member(plan, done, state is None, found)
+        return self._become_member(plan, done, state is None, commit)
 
     def _move_data(
         self, merged: MPI.Intracomm, sent: Message | None
@@ -707,7 +723,7 @@ class MalleableJob:
 
         Only the old rank 0 knows the plan, so it completes it with the program's state and broadcasts it.
         """
-        checkpoints, found = self._checkpoints, 0
+        checkpoints, commit = self._checkpoints, 0
         assert checkpoints is not None  # noqa: S101 - as above
         if merged.Get_rank() == 0 and sent is not None:
             sent = {
@@ -720,25 +736,25 @@ class MalleableJob:
         checkpoints.number, checkpoints.constants = plan.commit, plan.constants
 
         def take_commit(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> bool:
-            nonlocal found
+            nonlocal commit
             first = self._local_rank == 0
-            found = checkpoints.restore(comm, plan, self._declared, strips, first)
-            return found > 0
+            commit = checkpoints.restore(comm, plan, self._declared, strips, first)
+            return commit > 0
 
         def take_saved(comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
             if self._channel is not None:
                 mine = (self._channel, self._local_rank)
                 saved_state.resume(comm, *mine, self._declared, strips, checkpoints)
 
-        fetched = self._ahead.received if self._ahead else 0
+        fetched = self._prefetch.received if self._prefetch else 0
         done = carry_out(merged, plan, self._declared, take_commit, take_saved, fetched)
-        self._ahead = None
-        return plan, done, found
+        self._prefetch = None
+        return plan, done, commit
 
     def _become_member(
         self, plan: ChangePlan, done: ChangeResult, is_new: bool, commit: int
     ) -> HostChange | Rollback:
-        """Take over the new communicator, strip and CPUs; return what the safe point returns."""
+        """Take over the new communicator, strip and CPUs; return the result of the safe point."""
         assert done.comm is not None  # noqa: S101 - a member has one
         self._plan, self.members, self.strip = plan, plan.new, done.strip
         self.layout = rank_ranges(plan.new, plan.slots)
@@ -760,7 +776,7 @@ class MalleableJob:
 
     def _work_on(self, comm: MPI.Intracomm, epoch: int = 0, *, anew: bool = False) -> None:
         self.comm, self._messages = comm, None
-        # Neither by hand, where nobody listens, nor of a calibration, which is of one host.
+        # Not by hand, without an agent, nor in a calibration, which is on one host.
         calibrates = self._task is not None and self._task.mode == "calibrate"
         if comm.Get_rank() == 0 and os.environ.get(TASK) and not calibrates:
             together = self._world.Get_size() == comm.Get_size()
@@ -778,7 +794,7 @@ class MalleableJob:
 
     # -------------------------------------------------------------- declarations
     def _share_out(self, one: S) -> S:
-        """Take up what has been declared, if its rows are as many as those of everything else."""
+        """Register a declaration, if it has as many rows as all others."""
         self._demand_new(one.name)
         arrays = one.arrays if isinstance(one, CsrMatrix) else (one,)
         rows, declared = arrays[0].rows, self._declared
@@ -801,33 +817,11 @@ class MalleableJob:
         names |= {one.name for one in self._declared.matrices}
         if self._agreement is not None:
             raise DeclarationError(
-                f"{name!r}: declare before the first safe point, as new ranks do",
+                f"{name!r}: declare before the first safe point, and before task.strip is read, as new ranks do",
                 code="declared-late",
                 name=name,
             )
         if name in names:
             raise DeclarationError(
                 f"{name!r} is declared twice", code="declared-name-repeated", name=name
-            )
-
-    def _demand_declared(self, frame: FrameType, kept: Sequence[type] = ()) -> None:
-        """Refuse a loop that carries an undeclared value from one safe point to the next."""
-        own = (MalleableJob, DistributedArray, CsrMatrix, Replicated, State, Blocks, *kept)
-        # `isinstance` would ask a weak proxy for the class of what it stood for, which may be gone.
-        known = {name for name, it in frame.f_locals.items() if issubclass(type(it), own)}
-        found = undeclared.carried(frame, known | self._losable)
-        if found:
-            names = ", ".join(f"{name} (line {line})" for name, line in found)
-            lines = [line for _, line in found]
-            swap = (
-                " by u.swap(v) if two arrays change places,"
-                if len(set(lines)) < len(lines)
-                else ""
-            )
-            raise UndeclaredStateError(
-                f"carried from one safe point to the next and not declared: {names}; a new rank would"
-                f" not have it:{swap} declare it by job.state, job.array or job.replicated, make it anew where"
-                " safepoint() reports a change, or allow its loss by job.may_lose",
-                names=[name for name, _ in found],
-                lines=lines,
             )

@@ -1,6 +1,6 @@
 """The change of a job's hosts, as its ranks make it together.
 
-1. The MPI worlds of the hosts that join meet while the job computes (`meet`), however many they are.
+1. The MPI worlds of the hosts that join merge while the job computes (`merge_worlds`).
 2. At the safe point the job connects to all of them at once (`connect`, `accept`).
 3. All ranks, old and new, carry out the plan (`carry_out`): every array's rows, every block and all state go to
    their new ranks; then those that stay get a communicator of their own.
@@ -41,7 +41,7 @@ from apples.malleable.runtime.declared import (
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
-    """What a safe point returns after a change of hosts: all data is as it was, nothing is computed again.
+    """The result of a safe point after a change of hosts: all data is unchanged, nothing is computed again.
 
     Attributes
     ----------
@@ -65,9 +65,9 @@ class HostChange:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What a safe point returns after a loss of hosts: all data is that of the last commit.
+    """The result of a safe point after a loss of hosts: all data is that of the last commit.
 
-    The program computes again what came after it.
+    The program computes the iterations after the commit again.
 
     Attributes
     ----------
@@ -94,15 +94,15 @@ class Released(SystemExit):
 def end_at_once() -> None:
     """Let this process end as soon as the program has unwound: a host that waits to be empty waits for this.
 
-    All exit handlers run, open files are flushed and MPI is finalized. What is left out is how the interpreter
-    takes its modules down one by one, which is five sixths of the processor time of an end.
+    All exit handlers run, open files are flushed and MPI is finalized. The interpreter does not take its modules
+    down one by one, which would be five sixths of the processor time of an end.
     """
     atexit.register(_end)
 
 
 def _end() -> None:
     atexit.unregister(_end)
-    atexit._run_exitfuncs()  # what the program registered before
+    atexit._run_exitfuncs()  # the handlers that the program registered before
     objects, kinds = gc.get_objects(), _kinds_of_files()
     # By their types, for `isinstance` would ask weak proxies, and in one pass without a line of Python for each.
     # And by which type it is: a program's class of classes may compare as it likes, and have no hash.
@@ -118,28 +118,30 @@ def _end() -> None:
 
 def _kinds_of_files() -> dict[int, type]:
     """Return every class of files there is, by its `id`: to ask `io.IOBase` of every class takes longer."""
-    found: dict[int, type] = {}
+    classes: dict[int, type] = {}
     waiting: list[type] = [_IOBase]
     while waiting:
         kind = waiting.pop()
-        found[id(kind)] = kind
+        classes[id(kind)] = kind
         waiting += type.__subclasses__(kind)
-    return found
+    return classes
 
 
-# ------------------------------------------------------------- worlds meet and part
+# ----------------------------------------------------------- worlds merge and part
 
 
 READY = "ready"
 
 
-def meet(world: MPI.Intracomm, place: int, groups: int, channel: RankChannel) -> MPI.Intracomm:
+def merge_worlds(
+    world: MPI.Intracomm, place: int, groups: int, channel: RankChannel
+) -> MPI.Intracomm:
     """Return the communicator of all ranks of the groups, in the order of their places. Collective over them.
 
-    They merge by a binary tree: before the round of distance `step` the groups from a multiple of `step` on,
-    so many, are one communicator, which merges with the next of its kind. Pairs merge at the same time, each at
-    a port of its own, for two groups at one port crash MPICH 5.0.2. Nobody enters a call of MPI before its
-    partner has come as far: a group that waits for another leaves its CPUs alone.
+    They merge by a binary tree. Before the round of distance `step` each run of `step` groups is one communicator,
+    and pairs of neighbouring communicators merge. Pairs merge at the same time, each at a port of its own, because
+    two groups at one port crash MPICH 5.0.2. No group enters an MPI call before its partner is ready: a group that
+    waits uses no CPU.
 
     Parameters
     ----------
@@ -149,17 +151,17 @@ def meet(world: MPI.Intracomm, place: int, groups: int, channel: RankChannel) ->
         Of this rank.
     """
     merged = world
-    for comes, partner in encounters(place, groups):
-        merged = (_come if comes else _receive)(merged, world, channel, partner)
+    for comes, partner in pairs(place, groups):
+        merged = (_connect_side if comes else _accept_side)(merged, world, channel, partner)
     return merged
 
 
-def encounters(place: int, groups: int) -> Iterator[tuple[bool, int]]:
-    """Yield with whom the communicator of a group merges, round by round, and whether it is the one that comes.
+def pairs(place: int, groups: int) -> Iterator[tuple[bool, int]]:
+    """Yield for each round whether the communicator of a group connects (or accepts), and its partner.
 
     Examples
     --------
-    >>> list(encounters(2, 4)), list(encounters(0, 4))
+    >>> list(pairs(2, 4)), list(pairs(0, 4))
     ([(False, 3), (True, 0)], [(False, 1), (False, 2)])
     """
     step = 1
@@ -172,25 +174,25 @@ def encounters(place: int, groups: int) -> Iterator[tuple[bool, int]]:
         step *= 2
 
 
-def _receive(
+def _accept_side(
     merged: MPI.Intracomm, world: MPI.Intracomm, channel: RankChannel, guest: int
 ) -> MPI.Intracomm:
     name = ""
     if merged.Get_rank() == 0:
-        channel.hear(guest)
+        channel.receive_from(guest)
         name = MPI.Open_port()
-        channel.tell(guest, name)
-    broadcast_document(merged, None)  # the others come when the guest is there
+        channel.send_to(guest, name)
+    broadcast_document(merged, None)  # the other ranks enter the MPI call when the guest is ready
     return accept(merged, name, world, first=True)
 
 
-def _come(
+def _connect_side(
     merged: MPI.Intracomm, world: MPI.Intracomm, channel: RankChannel, host: int
 ) -> MPI.Intracomm:
     name = ""
     if merged.Get_rank() == 0:
-        channel.tell(host, READY)
-        name = channel.hear(host)
+        channel.send_to(host, READY)
+        name = channel.receive_from(host)
     broadcast_document(merged, None)
     return connect(merged, name, world)
 
@@ -248,7 +250,7 @@ class RankId:
 
 
 def rank_ids(plan: ChangePlan) -> list[RankId]:
-    """Return who every rank of the merged communicator is: the old members' ranks, then those that joined.
+    """Return the host and old rank of every rank of the merged communicator: old members first, then newcomers.
 
     Examples
     --------
@@ -258,17 +260,17 @@ def rank_ids(plan: ChangePlan) -> list[RankId]:
     """
     staying = plan.old if plan.origin == "live" else ()
     before = [one.host for one in staying]
-    found: list[RankId] = []
+    ids: list[RankId] = []
     for host in before:
-        found += [RankId(host, rank, len(found) + rank) for rank in range(plan.slots[host])]
+        ids += [RankId(host, rank, len(ids) + rank) for rank in range(plan.slots[host])]
     for one in plan.new:
         if one.host not in before:
-            found += [RankId(one.host, rank, -1) for rank in range(plan.slots[one.host])]
-    return found
+            ids += [RankId(one.host, rank, -1) for rank in range(plan.slots[one.host])]
+    return ids
 
 
 NOMINAL_ROWS = 1000
-"""Rows of a job that shares out nothing but blocks whose number depends on the hosts: thousandths."""
+"""Rows of a job that distributes only blocks, if the number of blocks depends on the hosts."""
 
 
 @dataclass
@@ -278,7 +280,7 @@ class Declared:
     Attributes
     ----------
     arrays
-        All distributed ones, those of which a matrix consists among them.
+        All distributed arrays, including those of sparse matrices.
     """
 
     arrays: list[DistributedArray] = field(default_factory=list)
@@ -309,12 +311,12 @@ class Declared:
         """Bytes of a row of all that is distributed by rows; a sparse matrix counts when it has its entries."""
         return sum(math.prod(one.whole()) for one in self.arrays) // max(1, self.rows)
 
-    def settle(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Hold what has come, and work on another communicator: its rank for each old one that goes on."""
+    def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
+        """Take over the new parts and another communicator: its rank for each old rank that stays."""
         for array in self.arrays:
-            array.settle(comm, ranks)
+            array.adopt_layout(comm, ranks)
         for blocks in self.blocks:
-            blocks.settle(comm, ranks)
+            blocks.adopt_layout(comm, ranks)
 
     def release(self) -> None:
         """Free the requests on the communicator there is, before it is left."""
@@ -322,7 +324,7 @@ class Declared:
             array.release()
 
     def summary(self) -> list[Any]:
-        """Return what must be the same on every rank of the job."""
+        """Return the declarations, which must be equal on every rank of the job."""
         arrays = [a.summary() for a in self.arrays]
         replicated = [[r.name, list(r.array.shape), r.array.dtype.str] for r in self.replicated]
         blocks = [b.summary() for b in self.blocks]
@@ -331,12 +333,12 @@ class Declared:
 
 @dataclass
 class ChangeResult:
-    """The result of a change, for one rank: what to settle with; `comm` is None where the rank leaves.
+    """The result of a change, for one rank; `comm` is None if the rank leaves.
 
     Attributes
     ----------
     moved_bytes, fetched_bytes
-        What went from one rank to another, of all ranks: in the change, and ahead of it.
+        Bytes between ranks, of all ranks: in the change, and by prefetch before it.
     """
 
     comm: MPI.Intracomm | None
@@ -355,9 +357,9 @@ def carry_out(
     resume: Callable[[MPI.Intracomm, Sequence[RowRange]], None],
     fetched: int = 0,
 ) -> ChangeResult:
-    """Carry out a plan among all old and new ranks; the data is in its new places then, too. Collective.
+    """Carry out a plan among all old and new ranks; return with the data in its new places. Collective.
 
-    What an old rank had it still has: `Declared.settle` lets go of it once the manager says that the change holds.
+    An old rank keeps its data until `Declared.adopt_layout`, after the manager has confirmed the change.
 
     Parameters
     ----------
@@ -366,7 +368,7 @@ def carry_out(
     take_commit
         Called to take the last commit into these strips, collectively; false where there is none.
     resume
-        Called to take what the ranks saved, collectively.
+        Called to take the states that the ranks saved, collectively.
     fetched
         Bytes of constant arrays that this rank has got before.
     """
@@ -383,14 +385,14 @@ def carry_out(
         blocks.expect(merged, balanced)
     moved = 0
     if plan.origin == "live":
-        served = {rank for rank, one in enumerate(ids) if (one.host, one.rank) in plan.ahead}
+        served = {rank for rank, one in enumerate(ids) if (one.host, one.rank) in plan.prefetched}
         moved = redistribute(merged, declared.arrays, old, new, served)
         moved += sum(blocks.redistribute(merged, balanced) for blocks in declared.blocks)
     elif plan.origin == "saved":
         resume(merged, new)
     elif plan.origin == "start" or not take_commit(merged, new):
         begin_all(merged, declared, new, balanced)
-    fetched, moved = total(merged, fetched) if plan.ahead else 0, total(merged, moved)
+    fetched, moved = total(merged, fetched) if plan.prefetched else 0, total(merged, moved)
     shared = time.perf_counter()
     mine = order[merged.Get_rank()]
     comm = _renumbered(merged, order)
@@ -404,7 +406,7 @@ def carry_out(
 def _renumbered(merged: MPI.Intracomm, order: Sequence[int | None]) -> MPI.Intracomm:
     """Return the communicator of the ranks that stay, in the order of the new strips. Collective.
 
-    Everybody knows who that is: so nothing is gathered, as `Split` would.
+    Every rank knows the new order, so nothing is gathered. `Split` would gather it.
     """
     places = {after: before for before, after in enumerate(order) if after is not None}
     every = merged.Get_group()
@@ -427,6 +429,7 @@ def begin_all(
     for array in declared.arrays:
         if isinstance(array, DeclaredArray):
             array.begin(array.parts(strips), rank)
+            array.fill_halo(merged)
     for matrix in declared.matrices:
         matrix.begin(merged, strips)
     for blocks in declared.blocks:
@@ -438,12 +441,12 @@ def processors(
 ) -> tuple[Processor, ...]:
     """Return every rank as the load balancer sees it: a host's weight is shared by its ranks."""
     weights = {member.host: member.weight for member in (*plan.old, *plan.new)}
-    found = []
+    balanced = []
     for one, place in zip(ids, order, strict=True):
         speed = weights.get(one.host, 1.0) / plan.slots.get(one.host, 1)
         known = plan.distances.get(one.host, {})
-        found.append(Processor(one.host, speed, enabled=place is not None, distances=known))
-    return tuple(found)
+        balanced.append(Processor(one.host, speed, enabled=place is not None, distances=known))
+    return tuple(balanced)
 
 
 def layout(

@@ -1,85 +1,44 @@
-"""In-memory checkpoints: what each rank has, at its own node supervisor and at that of the next host.
+"""In-memory checkpoints: the image of each rank, at its own node supervisor and at that of the next host.
 
-The memory belongs to the supervisors, so that it outlives the ranks: after the loss of a host those of the
-survivors still have every row and every block, and the ranks that are started anew take them from there.
-
-A rank's memory is the length of a header (8 bytes), the header in JSON (the state's values, and of its blocks the
-numbers and sizes), its rows of each array, the replicated arrays, and its blocks.
+The supervisors hold the memory, so it outlives the ranks. After the loss of one host the supervisors of the other
+hosts still have every image, and the ranks that start anew take their data from there.
 """
 
 from __future__ import annotations
 
-import json
 import mmap
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import accumulate
 
 import numpy as np
 from mpi4py import MPI
 
 from apples.launch.this_host import own_machine
 from apples.malleable.control.command import ChangePlan
-from apples.malleable.control.strips import RowRange, rank_ranges
-from apples.malleable.runtime.blocks import exchange, owners_now
+from apples.malleable.control.strips import RowRange
+from apples.malleable.runtime import rank_image
 from apples.malleable.runtime.channel import RankChannel
 from apples.malleable.runtime.collectives import gather_documents, total, wait
 from apples.malleable.runtime.membership import Declared
-from apples.malleable.runtime.packing import Packed
-from apples.malleable.runtime.part_messages import PartMessages
-from apples.malleable.runtime.row_memory import Bytes, RowMemory
+from apples.malleable.runtime.packing import Image
 
 HEADROOM = 2
-"""How many times what a commit takes must be free on a machine: the one before is given up after it."""
-LONGEST_SECONDS = 10.0
-"""For a commit that nobody asked for: the program is silent meanwhile, and nobody waits for it for ever."""
+"""How many times the size of an opportunistic commit must be free: it exists beside the commit before."""
+MAX_SECONDS = 10.0
+"""Time limit of an opportunistic commit: the program reports nothing meanwhile."""
 COPY_RATE = 1e9
 """Bytes a second that a rank copies into new memory, about."""
 FIRST_PIECE = 1 << 18
-"""Bytes of the first piece that is sent, by which it is seen how fast a link is."""
-TOO_LONG = f"copies for it would take more than {LONGEST_SECONDS:g} s"
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedPart:
-    """What one rank had in one commit, as memory.
-
-    Attributes
-    ----------
-    data
-        Its rows of each array, and the replicated arrays.
-    values
-        Of the program's state.
-    blocks
-        Of each kind of blocks: what a commit knows of all, and the bytes of those that were here, by number.
-    """
-
-    number: int
-    strip: RowRange
-    data: Bytes
-    values: dict[str, Any]
-    blocks: list[tuple[dict[str, Any], dict[int, Packed]]]
-
-    @classmethod
-    def read(cls, number: int, strip: RowRange, memory: Bytes) -> CommittedPart:
-        """Return the part that memory holds."""
-        begin = 8 + int.from_bytes(memory[:8].tobytes(), "little")
-        header = json.loads(memory[8:begin].tobytes())
-        place = len(memory) - sum(sum(one["sizes"]) for one in header["blocks"])
-        data, blocks = memory[begin:place], []
-        for one in header["blocks"]:
-            own = {}
-            for block, size in zip(one["numbers"], one["sizes"], strict=True):
-                own[block], place = memory[place : place + size], place + size
-            blocks.append((one["document"], own))
-        return cls(number, strip, data, header["values"], blocks)
+"""Bytes of the first piece that an opportunistic commit sends, to measure how fast the link is."""
+TOO_LONG = f"copies for it would take more than {MAX_SECONDS:g} s"
+NO_ROOM = "a host has no memory to spare for it"
 
 
 def backup_ranks(plan: ChangePlan) -> list[int]:
-    """Return for every rank the rank on the next host that keeps its copy; itself where there is one host.
+    """Return for every rank the rank on the next host that keeps its copy; itself if there is one host.
 
     Examples
     --------
@@ -88,16 +47,16 @@ def backup_ranks(plan: ChangePlan) -> list[int]:
     >>> backup_ranks(ChangePlan(1, (), new, {"a": 2, "b": 1}, "live"))
     [2, 2, 0]
     """
-    first, number = [], 0
-    for member in plan.new:
-        first.append(number)
-        number += plan.slots[member.host]
-    found = []
-    for index, member in enumerate(plan.new):
-        following = (index + 1) % len(plan.new)
-        slots = plan.slots[plan.new[following].host]
-        found += [first[following] + rank % slots for rank in range(plan.slots[member.host])]
-    return found if len(plan.new) > 1 else list(range(number))
+    slots = [plan.slots[member.host] for member in plan.new]
+    first = list(accumulate(slots, initial=0))
+    if len(slots) == 1:
+        return list(range(slots[0]))
+    following = [(index + 1) % len(slots) for index in range(len(slots))]
+    return [
+        first[host] + rank % slots[host]
+        for own, host in zip(slots, following, strict=True)
+        for rank in range(own)
+    ]
 
 
 def commit_in_memory(
@@ -105,111 +64,124 @@ def commit_in_memory(
     channel: RankChannel,
     number: int,
     plan: ChangePlan,
-    declared: Declared,
+    image: Image,
     *,
-    sparing: bool = False,
+    opportunistic: bool = False,
 ) -> str:
-    """Commit the state in memory; return why it is not done, empty if it is. Collective.
+    """Commit the state in memory; return the reason if that fails, empty if it succeeds. Collective.
 
     Parameters
     ----------
-    sparing
-        Whether it is done only where every machine has memory to spare for it (`HEADROOM`), and where it does
-        not take long (`LONGEST_SECONDS`).
+    image
+        Of this rank.
+    opportunistic
+        Whether to commit only if every machine has memory to spare (`HEADROOM`) and it is quick (`MAX_SECONDS`).
     """
     to, rank = backup_ranks(plan), comm.Get_rank()
-    blocks = [one.packed() for one in declared.blocks]
-    header = _header(declared, blocks)
-    size = 8 + len(header) + _size(declared, rank)
-    size += sum(len(pack) for packs in blocks for pack in packs.values())
     machine = machine_number()
     known = np.empty((comm.Get_size(), 2), np.int64)
-    wait(comm.Iallgather(np.array([size, machine], np.int64), known).Test)
+    wait(comm.Iallgather(np.array([image.size, machine], np.int64), known).Test)
     sizes, machines = known.T.tolist()
-    if sparing:
+    if opportunistic:
         need = memory_taken(sizes, machines, to, machine)
         if total(comm, HEADROOM * need > free_memory()):
-            return "a host has no memory to spare for it"
-        if max(sizes) > LONGEST_SECONDS * COPY_RATE:
+            return NO_ROOM
+        if max(sizes) > MAX_SECONDS * COPY_RATE:
             return TOO_LONG
-    strips = [rows for _, rows in rank_ranges(plan.new, plan.slots)]
-    kept = {rank: _memory(size)}
-    _pack(declared, rank, header, blocks, kept[rank][1])
-    copied = (other for other, target in enumerate(to) if target == rank != other)
-    kept |= {other: _memory(sizes[other]) for other in copied}
-    done = _copy(
-        comm,
-        number % 1000,
-        {of: memory for of, (_, memory) in kept.items()},
-        to,
-        max(sizes),
-        sparing,
-    )
-    if done:
+    handles: dict[int, int] = {}
+    fault = ""
+    try:
+        handles = _memories(image, rank, to, sizes)
+    except OSError as error:
+        fault = f"no memory for a commit: {error.strerror}"
+    try:
+        if total(comm, bool(fault)):
+            return fault or NO_ROOM
+        if not _copy(comm, number % 1000, handles, to, max(sizes), opportunistic):
+            return TOO_LONG
         comm.Barrier()  # a commit exists when every copy does
-        for of, (handle, _) in kept.items():
-            channel.keep(handle, epoch=number, first=strips[of].first, stop=strips[of].stop)
-        comm.Barrier()  # and it is one that may be told of when every supervisor has its copies
-    for handle, _ in kept.values():
+        for handle in handles.values():
+            channel.keep(handle, epoch=number)
+        comm.Barrier()  # every supervisor has its copies now
+        channel.send("whole", epoch=number)
+    finally:
+        _close(handles)
+    return ""
+
+
+def _memories(image: Image, rank: int, to: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
+    """Return memory by rank, as file descriptors: with this rank's image, and for the copies that it keeps."""
+    handles = {rank: image.in_memory()}
+    try:
+        for other, target in enumerate(to):
+            if target == rank != other:
+                handles[other] = os.memfd_create("apples-image")
+                os.truncate(handles[other], sizes[other])
+    except OSError:
+        _close(handles)
+        raise
+    return handles
+
+
+def _close(handles: Mapping[int, int]) -> None:
+    for handle in handles.values():
         os.close(handle)
-    return "" if done else TOO_LONG
 
 
 def _copy(
     comm: MPI.Intracomm,
     tag: int,
-    memories: Mapping[int, Bytes],
+    handles: Mapping[int, int],
     to: Sequence[int],
     longest: int,
-    sparing: bool,
+    opportunistic: bool,
 ) -> bool:
-    """Send every rank's memory to the one that keeps its copy; return whether that is done. Collective.
+    """Send every rank's image to the rank that keeps its copy; return whether that is complete. Collective.
 
     Parameters
     ----------
-    memories
-        This rank's own, and room for those that it keeps, by rank.
+    handles
+        As `_memories` returned them.
     longest
-        Bytes of the largest of all.
-    sparing
-        Whether to go by pieces, each twice as long as the one before, and to give up as soon as those that went
-        say that all will take too long: nobody knows beforehand how fast the links are.
+        Bytes of the largest image of all.
+    opportunistic
+        Whether to send pieces, each twice as long as the piece before, and to give up as soon as the rate so far
+        shows that all pieces would take too long.
     """
     rank = comm.Get_rank()
+    memories = {of: np.frombuffer(mmap.mmap(h, 0), np.uint8) for of, h in handles.items()}
     # The rate of a link is unknown before the first piece, and a program that is silent for a
     # minute counts as dead.
-    done, piece = 0, FIRST_PIECE if sparing else longest
-    wait(comm.Ibarrier().Test)
+    done, piece = 0, FIRST_PIECE if opportunistic else longest
     begin = time.perf_counter()
     while done < longest:
         parts = {of: memory[done : done + piece] for of, memory in memories.items()}
         moving = sum(map(len, parts.values()))
-        requests = (
-            [comm.Isend([parts.pop(rank), MPI.BYTE], to[rank], tag)] if to[rank] != rank else []
-        )
-        requests += [comm.Irecv([parts[of], MPI.BYTE], of, tag) for of in parts if of != rank]
+        requests = [comm.Irecv([it, MPI.BYTE], of, tag) for of, it in parts.items() if of != rank]
+        if to[rank] != rank:
+            requests.append(comm.Isend([parts[rank], MPI.BYTE], to[rank], tag))
         wait(partial(MPI.Request.Testall, requests), moving)
         done, piece = done + piece, 2 * piece
-        late = (time.perf_counter() - begin) * longest / done > LONGEST_SECONDS
-        if sparing and done < longest and total(comm, late):
+        late = (time.perf_counter() - begin) * longest / done > MAX_SECONDS
+        if opportunistic and done < longest and total(comm, late):
             return False
     return True
 
 
 def machine_number() -> int:
-    """Return a number that the hosts of one machine share: they have its memory together."""
+    """Return a number that is equal for the hosts of one machine, which share its memory."""
     return int(own_machine().replace("-", "")[:15] or "0", 16)
 
 
 def memory_taken(
     sizes: Sequence[int], machines: Sequence[int], to: Sequence[int], machine: int
 ) -> int:
-    """Return the bytes that a commit takes on a machine: what its ranks have, and their copies of others.
+    """Return the bytes that a commit takes on a machine: the images of its ranks, and copies of other images.
 
     Parameters
     ----------
     sizes, machines, to
-        Of every rank: its bytes, its machine, and the rank that has its copy.
+        Of every rank: the bytes of its image, its machine, and the rank that has its copy.
 
     Examples
     --------
@@ -224,170 +196,58 @@ def memory_taken(
 
 
 def free_memory() -> float:
-    """Return the bytes that this machine and the groups of this process leave."""
+    """Return the bytes that are free on this machine and in the control groups of this process."""
     from nws import FreeMemorySensor  # noqa: PLC0415 - a rank starts sooner without
 
     return FreeMemorySensor("here").measure()[0].value
 
 
-def committed_parts(channel: RankChannel) -> list[CommittedPart]:
-    """Return the commits that the node supervisor of this host keeps."""
-    found = []
+def kept_images(channel: RankChannel) -> dict[int, dict[int, Image]]:
+    """Return the images that the node supervisor of this host keeps, by commit and rank."""
+    images: dict[int, dict[int, Image]] = {}
     for label, handle in channel.memories():
-        length = os.fstat(handle).st_size
-        memory = np.frombuffer(mmap.mmap(handle, length, prot=mmap.PROT_READ), np.uint8)
-        os.close(handle)
-        strip = RowRange(label["first"], label["stop"])
-        found.append(CommittedPart.read(label["epoch"], strip, memory))
-    return found
+        try:
+            image = Image.mapped(handle)
+        finally:
+            os.close(handle)
+        images.setdefault(label["epoch"], {})[image.header["rank"]] = image
+    return images
 
 
 def restore_from_memory(
     comm: MPI.Intracomm,
-    have: Sequence[CommittedPart],
-    least: int,
+    kept: Mapping[int, Mapping[int, Image]],
+    oldest: int,
     declared: Declared,
-    new: Sequence[RowRange],
+    strips: Sequence[RowRange],
 ) -> int:
-    """Take the newest commit that is whole in memory and not older than `least`; 0 if there is none. Collective.
+    """Take the newest commit of which every image is in memory; return its number, or 0. Collective.
 
     Parameters
     ----------
-    have
-        This rank's pieces.
-    new
-        Every rank's strip.
+    kept
+        The images that this rank can read, by commit and rank.
+    oldest
+        Commits with smaller numbers are ignored.
+    strips
+        Every rank's rows.
     """
-    mine = [[piece.number, piece.strip.first, piece.strip.stop] for piece in have]
-    every = gather_documents(comm, mine)
-    for number in sorted({n for labels in every for n, _, _ in labels}, reverse=True):
-        chosen: dict[tuple[int, int], int] = {}
-        for owner, labels in enumerate(every):
-            for n, first, stop in labels:
-                if n == number:
-                    chosen.setdefault((first, stop), owner)
-        if number >= least and sum(stop - first for first, stop in chosen) == declared.rows:
-            _spread(comm, [p for p in have if p.number == number], chosen, declared, new)
-            return int(number)
-    return 0
-
-
-def _spread(
-    comm: MPI.Intracomm,
-    have: Sequence[CommittedPart],
-    chosen: dict[tuple[int, int], int],
-    declared: Declared,
-    new: Sequence[RowRange],
-) -> None:
-    """Send every rank its rows, and every value."""
-    rank = comm.Get_rank()
-    held = {(piece.strip.first, piece.strip.stop): piece for piece in have}
-    strips = [RowRange(*ends) for ends in sorted(chosen)]
-    owners = [chosen[ends] for ends in sorted(chosen)]
-    ends = dict.fromkeys(held, 0)  # how far each piece has been read
-    for tag, array in enumerate(declared.arrays):
-        # One array after another: where the entries of rows are is known when the rows are there.
-        messages, (_, pitch) = PartMessages(comm), array.whole()
-        array.locate(comm, strips, new)
-        parts = array.parts(new)
-        array.hold(parts, rank)
-        for strip, owner, tile in zip(strips, owners, array.parts(strips), strict=True):
-            owned = array.owned(tile)
-            if part := owned & array.needed(array.tile):
-                messages.receive(array.bytes(part), owner, tag, pitch)
-            if owner != rank:
-                continue
-            begin = ends[strip.first, strip.stop]
-            ends[strip.first, strip.stop] += array.size(owned)
-            piece = RowMemory(owned, array.cell_bytes, held[strip.first, strip.stop].data[begin:])
-            for other, theirs in enumerate(parts):
-                if part := owned & array.needed(theirs):
-                    messages.send(piece.bytes(part), other, tag, pitch)
-        messages.finish()
-    source = chosen[min(chosen)]
-    first = held[min(chosen)] if source == rank else None
-    told = {"values": first.values, "documents": [d for d, _ in first.blocks]} if first else {}
-    told = gather_documents(comm, told)[source]
-    declared.state.load(told["values"])
-    end = ends.get(min(chosen), 0)
-    for one in declared.replicated:
-        flat = one.array.reshape(-1).view("u1")
-        if source == rank:
-            flat[...] = held[min(chosen)].data[end : end + flat.nbytes]
-            end += flat.nbytes
-        comm.Bcast([flat, MPI.BYTE], source)
-    _spread_blocks(comm, declared, held, chosen, told["documents"])
-
-
-def _spread_blocks(
-    comm: MPI.Intracomm,
-    declared: Declared,
-    held: Mapping[tuple[int, int], CommittedPart],
-    chosen: Mapping[tuple[int, int], int],
-    documents: Sequence[Mapping[str, Any]],
-) -> None:
-    """Send every rank its blocks."""
-    rank = comm.Get_rank()
-    mine = [held[ends] for ends, owner in chosen.items() if owner == rank]
-    for kind, blocks in enumerate(declared.blocks):
-        own = {number: pack for part in mine for number, pack in part.blocks[kind][1].items()}
-        blocks.restore(documents[kind], partial(_fetch, comm, own))
-
-
-def _fetch(
-    comm: MPI.Intracomm, held: Mapping[int, Packed], new: Sequence[int]
-) -> Mapping[int, Packed]:
-    """Return the blocks that this rank is to have, from whoever holds them. Collective.
-
-    Parameters
-    ----------
-    new
-        The rank that each block goes to.
-    """
-    rank = comm.Get_rank()
-    leaving = {number: pack for number, pack in held.items() if new[number] != rank}
-    stays = {number: pack for number, pack in held.items() if new[number] == rank}
-    return stays | exchange(comm, leaving, owners_now(comm, list(held), len(new)), new)
-
-
-def _header(declared: Declared, blocks: Sequence[Mapping[int, Packed]]) -> bytes:
-    """Return what a commit has to know of a rank's memory; `blocks` are the bytes of each kind of blocks here."""
-    kinds = [
-        {
-            "numbers": list(packs),
-            "sizes": list(map(len, packs.values())),
-            "document": one.document(),
-        }
-        for one, packs in zip(declared.blocks, blocks, strict=True)
+    mine = [
+        [number, image.header["rank"], image.header["ranks"], image.header["strip"]]
+        for number, images in kept.items()
+        for image in images.values()
     ]
-    return json.dumps({"values": declared.state.dump(), "blocks": kinds}).encode()
-
-
-def _size(declared: Declared, rank: int) -> int:
-    """Return the bytes of what a rank has."""
-    arrays = sum(array.size(array.owned(array.tiles[rank])) for array in declared.arrays)
-    return arrays + sum(one.array.nbytes for one in declared.replicated)
-
-
-def _memory(size: int) -> tuple[int, Bytes]:
-    handle = os.memfd_create("apples-commit")
-    os.ftruncate(handle, max(1, size))
-    return handle, np.frombuffer(mmap.mmap(handle, max(1, size)), np.uint8)[:size]
-
-
-def _pack(
-    declared: Declared,
-    rank: int,
-    header: bytes,
-    blocks: Sequence[Mapping[int, Packed]],
-    into: Bytes,
-) -> None:
-    """Write what a rank has into its memory."""
-    arrays = (array.bytes(array.owned(array.tiles[rank])) for array in declared.arrays)
-    replicated = (one.array.reshape(-1).view("u1") for one in declared.replicated)
-    packs = (pack for one in blocks for pack in one.values())
-    length = np.frombuffer(len(header).to_bytes(8, "little"), np.uint8)
-    begin = 0
-    for data in (length, np.frombuffer(header, np.uint8), *arrays, *replicated, *packs):
-        into[begin : begin + data.size].reshape(data.shape)[...] = data
-        begin += data.size
+    by_commit: dict[int, dict[int, tuple[int, RowRange]]] = {}
+    counts: dict[int, int] = {}
+    for owner, entries in enumerate(gather_documents(comm, mine)):
+        for number, of, ranks, ends in entries:
+            counts[number] = ranks
+            by_commit.setdefault(number, {}).setdefault(of, (owner, RowRange(*ends)))
+    for number in sorted(counts, reverse=True):
+        holders = by_commit[number]
+        if number >= oldest and len(holders) == counts[number]:
+            senders, before = zip(*(holders[of] for of in range(len(holders))), strict=True)
+            images = kept.get(number, {})
+            rank_image.restore(comm, declared, strips, images.__getitem__, before, senders)
+            return number
+    return 0

@@ -1,8 +1,8 @@
 """`PartMessages`: parts of arrays on their way from rank to rank.
 
-A part that lies in one piece at both ends is one message, from where it is to where it belongs. Another one goes
-in pieces of some of its rows, a few at a time, through buffers that stay in the cache: MPICH sends what lies in
-pieces at a fifth of the rate, and receives into it through memory that is new for each message.
+A part that is contiguous at both ends is one message, from its old place to its new place. Any other part goes in
+pieces of some of its rows, a few at a time, through buffers that stay in the cache: MPICH sends strided data at a
+fifth of the rate, and receives it through memory that is new for each message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from apples.malleable.runtime.row_memory import Bytes
 
 PIECE_BYTES = 1 << 20
 UNDER_WAY = 4
-"""So many pieces of a part are under way at the same time."""
+"""Number of pieces of a part that are under way at the same time."""
 
 
 class PartMessages:
@@ -34,7 +34,7 @@ class PartMessages:
         self._bytes = 0
 
     def send(self, part: Bytes, other: int, tag: int, pitch: int) -> None:
-        """Send a part of an array of which a whole row has `pitch` bytes."""
+        """Send a part of an array with `pitch` bytes in a whole row."""
         self._begin(_moves(self._comm.Isend, part, other, tag, pitch), part)
 
     def receive(self, part: Bytes, other: int, tag: int, pitch: int) -> None:
@@ -90,7 +90,7 @@ def _moves(
 
 
 def _pieces(part: Bytes, pitch: int) -> list[Bytes]:
-    """Return a part in pieces of whole rows; both ends come to the same ones.
+    """Return a part in pieces of whole rows; both ends compute the same pieces.
 
     Examples
     --------

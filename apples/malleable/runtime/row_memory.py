@@ -1,10 +1,11 @@
-"""The memory of an array's rows: parts of it are views, and the kernel gets back what is not needed."""
+"""The memory of an array's rows: parts of it are views, and unused pages go back to the kernel."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from apples.malleable.control.strips import RowRange
 from apples.malleable.runtime.tiles import Tile
 
 Bytes = NDArray[np.uint8]
+PIECE_BYTES = 1 << 20
+"""Size of the pieces in which parts are copied or sent: small enough for a cache."""
 MADV_POPULATE_WRITE = 23
 """To `madvise`, for which Python has no name."""
 MADE_BYTES, MAKING_SECONDS = 1 << 26, 5.0
@@ -25,7 +28,7 @@ class RowMemory:
     Parameters
     ----------
     tile
-        What the bytes are of.
+        The tile that the bytes belong to.
     cell_bytes
         Bytes of a place of it.
     data
@@ -51,15 +54,15 @@ class RowMemory:
 
 
 class MappedRows(RowMemory):
-    """Memory of all rows of an array, as wide as a rank's part, of which only rows that are written to exist.
+    """Memory of all rows of an array, as wide as a rank's part. Only rows that are written to take pages.
 
-    So a row has one address whichever rows a rank has: those that stay are never copied, those that come are
-    received where they belong, and the pages of those that went are given back.
+    So a row has one address in every layout: rows that stay are never copied, rows that come are received where
+    they belong, and the pages of rows that went are given back.
 
     Parameters
     ----------
     pages
-        At least as many bytes of memory, from `unused_pages` or from what was not needed any more.
+        At least as many bytes of memory, from `unused_pages` or from an earlier layout.
     """
 
     def __init__(self, rows: int, columns: RowRange, cell_bytes: int, pages: mmap.mmap) -> None:
@@ -95,9 +98,9 @@ class MappedRows(RowMemory):
             self.forget(RowRange(max(rows.first, kept.stop), rows.stop))
 
     def forget(self, rows: RowRange) -> None:
-        """Give back the pages that hold nothing but these rows: to whoever needs them, when he does.
+        """Give back the pages that hold nothing but these rows. The kernel takes them when it needs memory.
 
-        Until then they need no clearing should the rows come back, which is half of the time of a move.
+        If the rows come back before, the pages need no clearing, which is half of the time of a move.
         """
         if not len(rows):
             return
@@ -108,10 +111,19 @@ class MappedRows(RowMemory):
 
 
 def unused_pages(size: int) -> mmap.mmap:
-    """Return so many bytes of memory that exist when they are written to."""
+    """Return `size` bytes of memory, which the kernel allocates when they are written to."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-    found = mmap.mmap(-1, max(1, size), flags=flags)
-    # A receiver copies with process_vm_readv; into new pages of 4 kB that takes half as much CPU
-    # again as into huge ones.
-    found.madvise(mmap.MADV_HUGEPAGE)
-    return found
+    pages = mmap.mmap(-1, max(1, size), flags=flags)
+    # A receiver copies with process_vm_readv. Into new pages of 4 kB that takes 1.5 times the CPU
+    # time of huge pages.
+    pages.madvise(mmap.MADV_HUGEPAGE)
+    return pages
+
+
+def pieces(part: Bytes, size: int) -> Iterator[Bytes]:
+    """Yield views of a part of about `size` bytes each: of some rows, or of its bytes if it is contiguous."""
+    whole = part.reshape(-1) if part.flags.c_contiguous else part
+    width = 1 if whole.ndim == 1 else whole.shape[1]
+    step = max(1, size // max(1, width))
+    for first in range(0, len(whole), step):
+        yield whole[first : first + step]

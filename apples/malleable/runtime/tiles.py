@@ -1,8 +1,8 @@
-"""Tiles: the strips of a map laid side by side, and what each rank sends and receives when tiles change.
+"""Tiles: the strips of a map laid side by side, and the messages of each rank when tiles change.
 
 An array that is distributed over rows and columns has one tile a rank. Consecutive strips form a *band*; the
 band's rows are those of its strips together, and its columns are cut in proportion to their rows. So each tile
-has the area of its strip, up to a part of a column, whatever the number of ranks and their shares. Which strips
+has the area of its strip, up to a part of a column, for any number of ranks and any shares. Which strips
 form a band is chosen so that the borders between tiles are shortest. This is the column-based partition of
 Beaumont et al. 2001 turned by a right angle, with the order of the ranks kept.
 
@@ -71,14 +71,14 @@ def bands(heights: Sequence[int], columns: int) -> list[int]:
     # shortest[i]: the borders of the first i strips, the one below their last band included.
     shortest, last = [0], [0]
     for stop in range(1, len(heights) + 1):
-        rows, found, best = 0, 0, -1
+        rows, strips_of_best, best = 0, 0, -1
         for count in range(1, min(stop, columns) + 1):
             rows += heights[stop - count]
             length = shortest[stop - count] + (count - 1) * rows + columns
             if best < 0 or length < best:
-                found, best = count, length
+                strips_of_best, best = count, length
         shortest.append(best)
-        last.append(found)
+        last.append(strips_of_best)
     counts, stop = [], len(heights)
     while stop:
         counts.append(last[stop])
@@ -87,7 +87,7 @@ def bands(heights: Sequence[int], columns: int) -> list[int]:
 
 
 def tiles(strips: Sequence[RowRange], columns: int) -> list[Tile]:
-    """Return every rank's tile of an array with so many columns; empty where the strip is.
+    """Return every rank's tile of an array with `columns` columns; empty if its strip is empty.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def tiles(strips: Sequence[RowRange], columns: int) -> list[Tile]:
     order = sorted(
         (r for r, strip in enumerate(strips) if len(strip)), key=lambda r: strips[r].first
     )
-    found = [Tile()] * len(strips)
+    every = [Tile()] * len(strips)
     for count in bands([len(strips[rank]) for rank in order], columns):
         band, order = order[:count], order[count:]
         rows = RowRange(strips[band[0]].first, strips[band[-1]].stop)
@@ -116,32 +116,32 @@ def tiles(strips: Sequence[RowRange], columns: int) -> list[Tile]:
             apportion(columns, [len(strips[rank]) for rank in band], [1] * count),
             strict=True,
         ):
-            found[rank] = Tile(rows, RowRange(first, first + width))
+            every[rank] = Tile(rows, RowRange(first, first + width))
             first += width
-    return found
+    return every
 
 
 @dataclass(frozen=True, slots=True)
-class Transfers:
-    """What one rank does in a redistribution: (other rank, tile) to send, to receive."""
+class TileTransfers:
+    """The messages of one rank in a redistribution: (other rank, tile) to send, to receive."""
 
     sends: tuple[tuple[int, Tile], ...]
     receives: tuple[tuple[int, Tile], ...]
 
 
-def transfers(rank: int, owned: Sequence[Tile], needed: Sequence[Tile]) -> Transfers:
-    """Return what `rank` sends and receives; what it has and needs stays with it.
+def transfers(rank: int, owned: Sequence[Tile], needed: Sequence[Tile]) -> TileTransfers:
+    """Return the tiles that `rank` sends and receives; cells that it has and needs stay with it.
 
     Parameters
     ----------
     owned
         For every rank the tile it holds now; together each cell once.
     needed
-        For every rank the tile it is to have, halo included; empty for one that leaves.
+        For every rank the tile it is to have, halo included; empty for a rank that leaves.
     """
 
     def others(mine: Tile, theirs: Sequence[Tile]) -> tuple[tuple[int, Tile], ...]:
         parts = ((other, mine & tile) for other, tile in enumerate(theirs) if other != rank)
         return tuple((other, part) for other, part in parts if len(part))
 
-    return Transfers(others(owned[rank], needed), others(needed[rank], owned))
+    return TileTransfers(others(owned[rank], needed), others(needed[rank], owned))

@@ -1,10 +1,10 @@
-"""Finds state that a change of hosts would lose: what a loop carries from one safe point to the next.
+"""Finds state that a change of hosts would lose: names that a loop carries from one safe point to the next.
 
-A new rank runs the program from its top and comes to the loop's first safe point with what was declared.
+A new rank runs the program from its top and comes to the loop's first safe point with the declared data only.
 So a name that the loop assigns and that it reads before it assigns it again (a counter, a swapped pair, a
-running sum) would be wrong there. This reads the source of the function that called `safepoint`, and says
-which names those are. What is assigned only where the safe point reports a change is made anew there, and is
-no such name; objects that methods change inside cannot be seen.
+running sum) would be wrong there. This module reads the source of the function that called `safepoint`, and
+returns these names. A name that is assigned only where the safe point reports a change is made anew there, so it
+is not returned. Changes that methods make inside objects cannot be seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
-    """Return name and line of what the loop around the frame's safe point carries; empty without source.
+    """Return name and line of each value that the loop around a safe point carries; empty without source.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
     reader.block(loop.body)
     free = set(declared) | rebuilt
     stores = dict(_stores(loop.body, skip=_change_blocks(loop)))
-    found = [(n, line) for n, line in stores.items() if n in reader.exposed and n not in free]
+    names = [(n, line) for n, line in stores.items() if n in reader.exposed and n not in free]
     mutated = [
         (t, n, line) for t, n, line in _mutations(loop.body) if n not in free and n not in stores
     ]
-    found += [(text, line) for text, name, line in mutated if name in reader.exposed]
-    return sorted(set(found), key=lambda one: (one[1], one[0]))
+    names += [(text, line) for text, name, line in mutated if name in reader.exposed]
+    return sorted(set(names), key=lambda one: (one[1], one[0]))
 
 
 def _loop(frame: FrameType) -> Loop | None:
@@ -64,13 +64,13 @@ def _loop(frame: FrameType) -> Loop | None:
     if lines[0][:1].isspace():
         start -= 1
     ast.increment_lineno(tree, max(start, 1) - 1)
-    line, found = frame.f_lineno, None
+    line, loop = frame.f_lineno, None
     for node in ast.walk(tree):
         if isinstance(node, ast.While | ast.For | ast.AsyncFor):
             inside = node.lineno <= line <= (node.end_lineno or node.lineno)
-            if inside and (found is None or node.lineno >= found.lineno):
-                found = node
-    return found
+            if inside and (loop is None or node.lineno >= loop.lineno):
+                loop = node
+    return loop
 
 
 def _counted(loop: Loop) -> bool:
@@ -84,7 +84,7 @@ def _counted(loop: Loop) -> bool:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Whether an expression has what says of a change: ``safepoint()``, or ``task.changed``."""
+    """Whether an expression reports a change: it has ``safepoint()`` or ``task.changed``."""
     return any(
         (
             isinstance(n, ast.Call)
@@ -160,7 +160,7 @@ class _Reader:
         self.assigned: set[str] = set()
 
     def expression(self, node: ast.AST | None) -> None:
-        """Take in what an expression reads and assigns."""
+        """Record the names that an expression reads and assigns."""
         if node is None:
             return
         for one in ast.walk(node):
@@ -178,7 +178,7 @@ class _Reader:
             self._statement(statement)
 
     def _branch(self, *bodies: Sequence[ast.stmt]) -> None:
-        """Take in blocks of which one runs: assigned is what all of them assign."""
+        """Record alternative blocks: only names that all of them assign count as assigned."""
         before, ends = set(self.assigned), []
         for body in bodies:
             self.assigned = set(before)

@@ -1,12 +1,16 @@
-"""Loops over arrays that numba compiles where it is installed: what kernels and long queues have in common.
+"""Loops over arrays that numba compiles: what kernels and long queues have in common.
 
-Read `compiled` (numba where there is one, plain Python elsewhere), `profile` (free units over time, in
-blocks) and `compression` (which promises move when units come free). `apples.simulation.kernels` is made of
-them, and conservative backfilling asks them where thousands of jobs wait.
+Read `compiled` (numba), `profile` (free units over time, in blocks) and `compression` (which promises move when
+units come free). `apples.simulation.kernels` is made of them, and conservative backfilling asks them where
+thousands of jobs wait.
 
-Importing `compiled` imports numba, unless `PLAIN` is set: `apples.simulation.run` lets small logs have the
-loops as they are.
+Importing `compiled` imports numba, which takes a second: small logs and short queues do without.
 """
 
-#: Whether the modules of this package leave numba alone; read once, when `compiled` is imported.
-PLAIN = False
+import os
+from importlib.util import find_spec
+
+
+def can_compile() -> bool:
+    """Return whether numba is installed and compiles; its own switch NUMBA_DISABLE_JIT=1 turns it off."""
+    return find_spec("numba") is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")

@@ -1,16 +1,13 @@
-"""Compile loops where numba is installed; run them as plain Python elsewhere.
+"""Compile loops over arrays with numba.
 
-The loops are written in the part of Python that both understand, on indexed sequences: numpy arrays
-when compiled, lists when not (a list is the faster of the two to index from Python). Neither the order
-of operations nor the arithmetic differs, so the result is the same bit for bit: no fastmath, no sum()
-or numpy reduction, whose order of summation is their own.
+The order of operations and the arithmetic are those of the event engine, so the result is the same bit for bit:
+no fastmath, no sum() or numpy reduction, whose order of summation is their own.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -19,23 +16,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from platformdirs import user_cache_path
 
-from apples.scheduling import instants, loops
+from apples.io.state import user_folder
+from apples.scheduling import instants
+from apples.scheduling.loops import can_compile
 
 numba: ModuleType | None = None
-if not loops.PLAIN:
-    with suppress(ImportError):
-        numba = import_module("numba")
+with suppress(ImportError):
+    numba = import_module("numba")
 
 F = TypeVar("F", bound=Callable[..., Any])
-Numbers = MutableSequence[Any]  # a numpy array when compiled, else a list
+Numbers = NDArray[Any]
 FOREVER = 1e300  # seconds
-
-#: True when the loops are compiled; numba's own switch NUMBA_DISABLE_JIT=1 turns it off.
-COMPILED = numba is not None and os.environ.get("NUMBA_DISABLE_JIT", "0") in ("", "0")
-ENGINE = "numba" if COMPILED else "python"
-
+COMPILED = can_compile()
 
 #: Where compiled functions are, as patterns in the package: those of other rooms are compiled into ours.
 SOURCES = (
@@ -76,7 +69,7 @@ def _compile(function: F, **how: bool) -> F:
 def _folder() -> Path:
     """Return where compiled functions are kept."""
     chosen = numba.config.CACHE_DIR if numba is not None else ""
-    return Path(chosen or user_cache_path("apples") / "compiled" / DIGEST)
+    return Path(chosen or user_folder("cache") / "compiled" / DIGEST)
 
 
 def was_compiled(function: str) -> bool:
@@ -105,43 +98,28 @@ def inlined(function: F) -> F:
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
-def numbers(values: NDArray[Any]) -> Numbers:
-    """Return what the loops index fastest: the array itself, or its list."""
-    return values if COMPILED else values.tolist()  # type: ignore[return-value]
-
-
 def zeros(count: int) -> Numbers:
     """Return `count` zeros, float64."""
-    return numbers(np.zeros(count))
+    return np.zeros(count)
 
 
 def integers(count: int, value: int = 0) -> Numbers:
     """Return `count` times an int64."""
-    return numbers(np.full(count, value) if value else np.zeros(count, dtype=np.int64))
+    return np.full(count, value, dtype=np.int64)
 
 
+@compiled
 def open_gap(values: Numbers, position: int, count: int) -> None:
     """Move values[position:count] one to the right; the first `count` entries are in use."""
-    values[position + 1 : count + 1] = values[position:count]
-
-
-def close_gap(values: Numbers, position: int, count: int) -> None:
-    """Move values[position+1:count] one to the left, over the entry at `position`."""
-    values[position : count - 1] = values[position + 1 : count]
-
-
-def _open_gap_loop(values: Numbers, position: int, count: int) -> None:
     for i in range(count, position, -1):
         values[i] = values[i - 1]
 
 
-def _close_gap_loop(values: Numbers, position: int, count: int) -> None:
+@compiled
+def close_gap(values: Numbers, position: int, count: int) -> None:
+    """Move values[position+1:count] one to the left, over the entry at `position`."""
     for i in range(position, count - 1):
         values[i] = values[i + 1]
 
 
 instant = inlined(instants.instant)
-
-if COMPILED:
-    open_gap = compiled(_open_gap_loop)
-    close_gap = compiled(_close_gap_loop)

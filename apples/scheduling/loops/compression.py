@@ -1,4 +1,4 @@
-"""Compression: which promises of conservative backfilling move when units come free, and where to.
+"""One pass of conservative backfilling: which promises move when units come free, and what new jobs are promised.
 
 Each waiting job, in the order of the queue, gives its reservation up and takes the earliest one then open
 (Mu'alem and Feitelson 2001). Its old one is open, so no reservation moves back.
@@ -21,14 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apples.scheduling.loops.compiled import (
-    COMPILED,
     FOREVER,
     Numbers,
     compiled,
     inlined,
     instant,
     integers,
-    numbers,
     zeros,
 )
 from apples.scheduling.loops.profile import (
@@ -42,17 +40,7 @@ from apples.scheduling.loops.profile import (
     take,
 )
 
-__all__ = [
-    "COMPILED",
-    "Places",
-    "compress",
-    "compressed",
-    "first_place",
-    "no_places",
-    "release",
-    "reserve",
-    "shapes_of",
-]
+__all__ = ["Places", "no_places", "plan", "planned", "release", "shapes_of"]
 
 KEPT = 1024  # stretches that came free lately and are kept
 ALIKE = 32  # shapes of the same units that are asked for what they know
@@ -87,7 +75,7 @@ class Places(NamedTuple):
 def no_places(units: NDArray[np.int64]) -> Places:
     """Return that of no shape a place is known."""
     return Places(
-        integers(2), numbers(units), zeros(len(units)), integers(2 * len(units), -1), zeros(2 * KEPT),
+        integers(2), units, zeros(len(units)), integers(2 * len(units), -1), zeros(2 * KEPT),
         integers(KEPT),
     )  # fmt: skip
 
@@ -191,6 +179,39 @@ def compress(
     return due
 
 
+@compiled
+def plan(
+    m: Places,
+    p: BlockedProfile,
+    now: float,
+    waiting: Numbers,
+    kept: int,
+    count: int,
+    moves: bool,
+    shape: Numbers,
+    need: Numbers,
+    request: Numbers,
+    promise: Numbers,
+) -> float:
+    """Decide one pass of conservative backfilling; return the earliest of the promises that it made or moved.
+
+    The first `kept` of so many waiting jobs have promises, which the profile holds; with `moves` they are moved
+    up. The others are promised the earliest place behind all before them. The same for short queues, without
+    numba: `apples.scheduling.profile.Profile.plan`; `tests/scheduling/test_profile.py` holds both equal.
+    """
+    due = FOREVER
+    if moves:
+        due = compress(m, p, now, waiting, kept, shape, need, request, promise)
+    for q in range(kept, count):
+        j = waiting[q]
+        begin = first_place(m, p, now, shape[j], request[j], need[j], FOREVER)
+        promise[j] = begin
+        if begin < FOREVER:
+            reserve(m, p, begin, instant(begin + request[j]), need[j])
+            due = min(due, begin)
+    return due
+
+
 def shapes_of(
     need: NDArray[np.int64], request: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -204,27 +225,35 @@ def shapes_of(
     return shape, need[order][differs]
 
 
-def compressed(
+def planned(
     times: NDArray[np.float64],
     levels: NDArray[np.int64],
-    reserved: Sequence[tuple[float, float, int]],
+    promises: Sequence[float],
+    jobs: Sequence[tuple[float, int]],
+    moves: bool,
 ) -> tuple[list[float], NDArray[np.float64], NDArray[np.int64]]:
-    """Return when reservations begin once they are moved up, and the profile then.
+    """Return when each job begins after one pass, inf if never, and the profile then.
 
     Parameters
     ----------
     times, levels
-        The steps of the profile that holds them, the first of which is now.
-    reserved
-        Begin, seconds and nodes of each, in the order of the queue.
+        The steps of the profile that holds the promises; the first step is now.
+    promises
+        Of the first jobs.
+    jobs
+        Seconds and nodes of each, in the order of the queue.
+    moves
+        Whether the promises are moved up.
     """
-    begin, seconds, nodes = zip(*reserved, strict=True)
+    seconds, nodes = zip(*jobs, strict=True)
     need, request = np.array(nodes, dtype=np.int64), np.array(seconds, dtype=np.float64)
     shape, units = shapes_of(need, request)
     profile = profile_of(times, levels, 2 * len(need))
-    promise = numbers(np.array(begin, dtype=np.float64))
-    compress(
-        no_places(units), profile, float(times[0]), numbers(np.arange(len(need))), len(need),
-        numbers(shape), numbers(need), numbers(request), promise,
+    promise = np.full(len(need), np.inf)
+    promise[: len(promises)] = promises
+    plan(
+        no_places(units), profile, float(times[0]), np.arange(len(need)), len(promises), len(need),
+        moves, shape, need, request, promise,
     )  # fmt: skip
-    return np.asarray(promise).tolist(), *steps_of(profile)
+    promise[promise >= FOREVER] = np.inf
+    return promise.tolist(), *steps_of(profile)

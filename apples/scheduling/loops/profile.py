@@ -20,7 +20,6 @@ from apples.scheduling.loops.compiled import (
     inlined,
     inner,
     integers,
-    numbers,
     zeros,
 )
 
@@ -56,7 +55,7 @@ def blocked_profile(capacity: int, steps: int) -> BlockedProfile:
     blocks = 4 * steps // BLOCK + 4
     order = np.arange(-1, blocks) * ROW
     order[0] = 1
-    profile = BlockedProfile(numbers(order), integers(blocks * ROW), zeros(blocks * ROW))
+    profile = BlockedProfile(order, integers(blocks * ROW), zeros(blocks * ROW))
     profile.cell[COUNT] = 1
     profile.cell[LOW] = profile.cell[HIGH] = profile.cell[FIRST] = capacity
     profile.time[FIRST] = -FOREVER

@@ -3,7 +3,7 @@
 Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven` (SD-Policy),
 `slurm` (main and backfill schedulers under a priority), `migration` (EASY that moves jobs off loaded nodes:
 Dynamite's decider, and payback), `topology_aware` (another policy's starts on the CPUs of one host). These are the
-policies as values; each of `POLICIES` but ``slurm``, ``decider`` and ``migrate`` also has a compiled kernel in
+policies as values; `apples.simulation.run.KERNELS` lists those that also have a compiled kernel in
 `apples.simulation.kernels`.
 """
 

@@ -1,4 +1,7 @@
-"""Conservative backfilling: every waiting job holds a reservation that no later job may delay."""
+"""Conservative backfilling: every waiting job holds a reservation that no later job may delay.
+
+The pass exists in a second form, compiled: `apples.simulation.kernels.conservative`.
+"""
 
 from __future__ import annotations
 
@@ -109,28 +112,21 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
     if kept != queue[: len(kept)] or profile.least < 0:
         promises = {}
         profile = Profile(now, free, ends, blocked=reserved)
-    elif (
+    moves = (
         cluster.early_release
-        or cluster.events.repaired
-        or cluster.events.withdrawn
+        or bool(cluster.events.repaired or cluster.events.withdrawn)
         or any(more < 0 for _, more in asking)
-    ):
-        moved = profile.compress([(promises[job.id], job.requested, nodes) for job, nodes in kept])
-        promises = {job.id: begin for (job, _), begin in zip(kept, moved, strict=True)}
-    # From here on no step rises: a job goes behind those of its shape.
-    found: dict[tuple[int, float], float] = {}
-    for job, nodes in queue:
-        if job.id not in promises:
-            alike = nodes, job.requested
-            begin = profile.earliest(nodes, job.requested, found.get(alike))
-            found[alike] = promises[job.id] = begin
-            profile.reserve(begin, begin + job.requested, nodes)
+    )
+    begins = profile.plan(
+        list(promises.values()), [(job.requested, nodes) for job, nodes in queue], moves=moves
+    )
+    for (job, nodes), begin in zip(queue, begins, strict=True):
         # With a pass an event, a promise may be due a pass before its nodes are left.
-        if promises[job.id] <= now and nodes <= free:
+        if begin <= now and nodes <= free:
             free -= nodes
             yield Start(job.id, nodes)
-        elif promises[job.id] not in (inf, promised.get(job.id)):
-            yield Reserve(job.id, promises[job.id])
+        elif begin not in (inf, promised.get(job.id)):
+            yield Reserve(job.id, begin)
     yield from _grown(asking, profile, free)
 
 

@@ -1,4 +1,8 @@
-"""EASY backfilling: jobs may overtake as long as the first in the queue is not delayed."""
+"""EASY backfilling: jobs may overtake as long as the first in the queue is not delayed.
+
+The pass exists in a second form, compiled: `apples.simulation.kernels.backfill`.
+`tests/simulation/test_oracles.py` holds both equal, bit for bit.
+"""
 
 from __future__ import annotations
 

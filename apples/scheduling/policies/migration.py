@@ -151,7 +151,7 @@ def _messages(
 
 def _can_be_moved(running: RunningJob) -> bool:
     shares = running.guest is not None or running.shared
-    return running.job.malleable and not running.proposal and not shares
+    return running.job.malleable and not running.changing and not shares
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""Policies that start rigid jobs and make no promises: FCFS, first-fit, SJF."""
+"""Policies that start rigid jobs and make no promises: FCFS, first-fit, SJF.
+
+The pass exists in a second form, compiled: `apples.simulation.kernels.backfill`.
+`tests/simulation/test_oracles.py` holds both equal, bit for bit.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""SD-Policy: shrink running jobs so that a waiting one can start, if it ends sooner that way."""
+"""SD-Policy: shrink running jobs so that a waiting one can start, if it ends sooner that way.
+
+The pass exists in a second form, compiled: `apples.simulation.kernels.slowdown_driven`.
+`tests/simulation/test_oracles.py` holds both equal, bit for bit.
+"""
 
 from __future__ import annotations
 

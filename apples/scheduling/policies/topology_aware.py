@@ -16,10 +16,10 @@ from apples.topology.broker import (
     RequirementBroker,
     broker_of,
 )
-from apples.topology.language import DEFAULT_BROKER, RequirementExpression, requirement_of
+from apples.topology.requirement import CPUSET
 
 HOST = "host"
-ANYWHERE = RequirementExpression()
+ANYWHERE = Requirement()
 CpuAllocator = Callable[[Topology, CpuSet, Requirement], Fit | Unsatisfied]
 
 
@@ -59,10 +59,10 @@ class TopologyAwarePolicy(SchedulingPolicy):
 
     topology: Topology
     inner: SchedulingPolicy
-    requirements: Mapping[int, RequirementExpression] = field(default_factory=dict)
+    requirements: Mapping[int, Requirement] = field(default_factory=dict)
     brokers: Mapping[str, RequirementBroker] = field(default_factory=dict)
     choose: CpuAllocator = fit
-    every: RequirementExpression = ANYWHERE
+    every: Requirement = ANYWHERE
 
     @property
     def needs_node_ids(self) -> bool:
@@ -102,31 +102,29 @@ class TopologyAwarePolicy(SchedulingPolicy):
 
     def _never(self, job: Job, free: CpuSet) -> str:
         """Return why a job can never run here; empty if it can."""
-        expression = self.requirements.get(job.id, self.every)
-        answer = self._broker(expression, free).satisfies(
-            HOST, BrokerRequest(expression, job.processors)
-        )
+        request = self._request(job)
+        answer = self._broker(request, free).satisfies(HOST, request)
         if answer.verdict is Satisfiability.NEVER:
             return answer.reason
-        if expression.broker == DEFAULT_BROKER:
-            asked = requirement_of(expression, job.processors)
-            sizes = {unit.bit_count() for unit in self.topology.units}
-            if asked.whole_cores and all(job.processors % size for size in sizes):
-                return f"whole cores of {min(sizes)} CPUs and more, -n asks {job.processors}"
+        sizes = {unit.bit_count() for unit in self.topology.units}
+        if request.expression.whole_cores and all(job.processors % size for size in sizes):
+            return f"whole cores of {min(sizes)} CPUs and more, -n asks {job.processors}"
         return ""
 
-    def _broker(self, expression: RequirementExpression, free: CpuSet) -> RequirementBroker:
+    def _request(self, job: Job) -> BrokerRequest:
+        return BrokerRequest(self.requirements.get(job.id, self.every), job.processors)
+
+    def _broker(self, request: BrokerRequest, free: CpuSet) -> RequirementBroker:
         own = CpusetBroker({HOST: HostCpus(self.topology, free)}.get)
-        return broker_of(expression, {**self.brokers, DEFAULT_BROKER: own})
+        return broker_of(request.expression, {**self.brokers, CPUSET: own})
 
     def _place(self, job: Job, free: CpuSet) -> Fit | None:
         """Return where a job goes if its broker says yes; None: it waits."""
-        expression = self.requirements.get(job.id, self.every)
-        request = BrokerRequest(expression, job.processors)
-        if not self._broker(expression, free).satisfies(HOST, request):
+        request = self._request(job)
+        if not self._broker(request, free).satisfies(HOST, request):
             return None
-        mine = expression if expression.broker == DEFAULT_BROKER else ANYWHERE
-        found = self.choose(self.topology, free, requirement_of(mine, job.processors))
+        # Of another broker's requirement the allocator sees the number of CPUs alone.
+        found = self.choose(self.topology, free, request.requirement)
         if isinstance(found, Unsatisfied) or len(found.cpus) != job.processors:
             return None
         return found

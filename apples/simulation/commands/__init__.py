@@ -1,1 +1,1 @@
-"""The commands `simulate`, `sweep` and `workloads`, and the report of a simulation."""
+"""The commands `simulate`, and the report of a simulation."""

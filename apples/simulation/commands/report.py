@@ -8,11 +8,12 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import typer
+import click
 
 from apples.errors import UsageError
 from apples.io.documents import put_page
 from apples.scheduling.policies import POLICIES
+from apples.simulation.documents import ReportFigures, SimulationReport
 from apples.simulation.log_validation import WaitExplanation
 from apples.simulation.metrics import write_csv
 from apples.simulation.pages.charts import picture_files, write_pictures
@@ -39,15 +40,14 @@ from apples.ui.command_line import say, show, show_answer
 def report_simulation(
     source: str,
     out: Path,
-    policy: list[str] | None,
+    policy: tuple[str, ...],
     processors: int | None,
     nodes: int | None,
     cores_per_node: int | None,
-    malleable: list[float] | None,
+    malleable: tuple[float, ...],
     seed: int,
-    option: list[str] | None,
+    option: tuple[str, ...],
     pictures: Path | None,
-    png: bool,
     as_json: bool,
 ) -> None:
     """Write a page about simulations: one file that opens offline."""
@@ -70,13 +70,18 @@ def report_simulation(
         rows = list(Results(Path(source)).rows.values())
         if not rows:
             raise UsageError(f"{source}: holds no results", code="file-empty", file=source)
-        figures = sweep_table(rows, baseline_of(rows, policy[0] if policy else None))
-        text, drawn = sweep_page(rows, figures, method), sweep_charts(rows, figures)
-        count, said = len(rows), sweep_text(figures)
+        table = sweep_table(rows, baseline_of(rows, policy[0] if policy else None))
+        text, drawn = sweep_page(rows, table, method), sweep_charts(rows, table)
+        count, said = len(rows), sweep_text(table)
+        figures: ReportFigures = {
+            "baseline": table["baseline"],
+            "table": table["table"],
+            "fractions": table["fractions"],
+        }
         failed = any(row.get("failed_passes") for row in rows)
     else:
         runs = _runs(source, list(dict.fromkeys(policy or ["easy", "sd"])), processors, nodes,
-                     cores_per_node, malleable or [1.0], seed, option or [], method)  # fmt: skip
+                     cores_per_node, [*malleable] or [1.0], seed, [*option], method)  # fmt: skip
         figures = comparison_document(
             Path(source).name, runs, _explained(source, processors, nodes, cores_per_node, seed)
         )
@@ -87,19 +92,28 @@ def report_simulation(
         for run in runs:
             name = re.sub(r"[:/ ]", "_", run.name)
             tables[out.with_name(f"{out.stem}-{name}.csv")] = run
-    files = picture_files(pictures, drawn, png) if pictures is not None else []
+    files = picture_files(pictures, drawn) if pictures is not None else []
     size, drawn_to = len(text.encode()), [str(path) for path in files]
-    answer = {"schema": "apples.report/1", "page": str(out), "bytes": size}
-    show_answer({**answer, "runs": count, "pictures": drawn_to, **figures}, said, as_json)
-    for path, run in tables.items():
-        write_csv(path, run.workload, run.schedule)
-    put_page(out, text)
-    if pictures is not None:
-        write_pictures(pictures, drawn, png)
+    answer: SimulationReport = {
+        "schema": "apples.report/1",
+        "page": str(out),
+        "bytes": size,
+        "runs": count,
+        "pictures": drawn_to,
+        **figures,
+    }
+    try:
+        for path, run in tables.items():
+            write_csv(path, run.workload, run.schedule)
+        put_page(out, text)
+        if pictures is not None:
+            write_pictures(pictures, drawn)
+    finally:  # the answer is printed also if a file cannot be written
+        show_answer(answer, said, as_json)
     if not as_json:
         show(f"{out}: {size} bytes, {count} runs, {len(files)} pictures")
     if failed:
-        raise typer.Exit(UsageError.exit_code)
+        raise click.exceptions.Exit(UsageError.exit_code)
 
 
 def _explained(

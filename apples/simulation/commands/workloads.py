@@ -1,39 +1,48 @@
-"""`apples workloads fetch | list`: logs of the Parallel Workloads Archive."""
+"""`apples workloads`: convert the logs of batch systems."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from apples.errors import unwritable
+from apples.simulation.documents import ConvertedDocument
+from apples.ui.command_line import CommandGroup, say, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import FILE, argument, integer, option
 
-from apples.simulation.sources import ARCHIVE, LOGS, fetch_log, log_folder
-from apples.ui.command_line import say, show_answer
-
-commands = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-
-
-@commands.command()
-def fetch(
-    name: Annotated[str, typer.Argument(help="As the archive names it, without .swf.gz.")],
-    folder: Annotated[Path | None, typer.Option(help="Where it is kept.")] = None,
-    base: Annotated[str, typer.Option(help="Address of the archive or of a mirror.")] = ARCHIVE,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> None:
-    """Fetch a log once, check its sum, print its path."""
-    path, found = fetch_log(name, folder or log_folder(), base)
-    checked = bool(LOGS[name].sha256)
-    if not checked:
-        say(f"apples: {name}: no sum is known to check against; sha256 {found}")
-    document = {"schema": "apples.log/1", "name": name, "path": str(path), "sha256": found}
-    show_answer({**document, "checked": checked}, str(path), as_json)
+commands = CommandGroup(help="Convert the logs of batch systems to SWF.")
 
 
-@commands.command("list")
-def list_logs(
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
-) -> None:
-    """List the logs whose addresses are known."""
-    known = [{"name": name, "processors": log.processors} for name, log in LOGS.items()]
-    text = "\n".join(f"{log['name']}  {log['processors']} processors" for log in known)
-    show_answer({"schema": "apples.logs/1", "logs": known}, text, as_json)
+@commands.command("convert")
+@argument(
+    "log",
+    type=FILE,
+    help="sacct --parsable2, Batsim JSON, accounting of PBS or SGE, lsb.acct of LSF, or SWF.",
+)
+@argument("out", metavar="FILE", type=FILE, help="The SWF file to write; .gz packs it.")
+@option("--processors", type=integer(1, 10**9), help="Processors of the machine, for the header.")
+@json_option
+def convert(log: Path, out: Path, processors: int | None, json: bool) -> int:
+    """Convert a workload log to the Standard Workload Format.
+
+    Example: apples workloads convert sacct.txt month.swf
+    """
+    from apples.simulation.sources import read_log  # noqa: PLC0415 - it brings numpy
+    from apples.simulation.swf import COLUMNS, convert_to_swf  # noqa: PLC0415
+
+    read = read_log(log, COLUMNS)
+    try:
+        convert_to_swf(read, out, processors)
+    except OSError as error:
+        raise unwritable(str(out), error) from None
+    document: ConvertedDocument = {
+        "schema": "apples.converted/1",
+        "path": str(out),
+        "records": len(read),
+        "damaged": read.damaged.count,
+        "notes": [*read.notes],
+    }
+    for note in read.notes:
+        say(note)
+    show_answer(document, f"wrote {out}: {len(read)} jobs", json)
+    return 0

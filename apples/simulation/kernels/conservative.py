@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 
 from apples.scheduling.loops.compiled import FOREVER, Numbers, compiled, instant
-from apples.scheduling.loops.compression import Places, compress, first_place, release, reserve
+from apples.scheduling.loops.compression import Places, plan, release
 from apples.scheduling.loops.profile import BlockedProfile, forget_before
 from apples.simulation.kernels.backfill import EVENT
 
@@ -68,15 +68,23 @@ def conservative(
                 if ties == EVENT:
                     break
         forget_before(profile, now)
-        # Stage 3, compression.
-        if early:
-            due = compress(places, profile, now, waiting, first_new, shape, need, request, promise)
-        # Stage 4: the new jobs reserve behind all others; stage 5: reservations that are due start.
-        for q in range(first_new, queued):
-            j = waiting[q]
-            promise[j] = first_place(places, profile, now, shape[j], request[j], need[j], FOREVER)
-            reserve(places, profile, promise[j], instant(promise[j] + request[j]), need[j])
-            due = min(due, promise[j])
+        # Stage 3, the policy's pass: promises move up, new jobs reserve behind all others.
+        if early or queued > first_new:
+            first = plan(
+                places,
+                profile,
+                now,
+                waiting,
+                first_new,
+                queued,
+                early,
+                shape,
+                need,
+                request,
+                promise,
+            )
+            due = first if early else min(due, first)
+        # Stage 4: reservations that are due start.
         if due > now:
             continue
         due = FOREVER

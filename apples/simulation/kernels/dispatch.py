@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 
 from apples.errors import UsageError
 from apples.scheduling.loops.compiled import (
-    COMPILED,
-    ENGINE,
     FOREVER,
     Numbers,
     integers,
-    numbers,
     zeros,
 )
 from apples.scheduling.loops.compression import no_places, shapes_of
@@ -26,7 +23,6 @@ from apples.scheduling.loops.profile import blocked_profile
 from apples.scheduling.policies import (
     Conservative,
     Easy,
-    Equipartition,
     FirstComeFirstServed,
     FirstFit,
     ShortestJobFirst,
@@ -37,16 +33,13 @@ from apples.scheduling.policy import SchedulingPolicy
 from apples.simulation.config import TIES, SimulationConfig, SimulationResult
 from apples.simulation.kernels.backfill import EASY, FIRST_FIT, HEAD_ONLY, backfill
 from apples.simulation.kernels.conservative import conservative
-from apples.simulation.kernels.equipartition import equipartition
 from apples.simulation.kernels.sharing import sharing_state
 from apples.simulation.kernels.slowdown_driven import slowdown_driven
-from apples.simulation.speedup import table_of
 from apples.simulation.workload import Workload, instants
 
 Times = NDArray[np.float64]
 POSITION = np.int32  # of a job in a workload
-__all__ = ["COMPILED", "run_kernel"]
-MOST_ROOM = 50_000_000  # numbers in one table of a kernel
+MAX_ROOM = 50_000_000  # numbers in one table of a kernel
 
 
 def run_kernel(
@@ -62,8 +55,6 @@ def run_kernel(
         )
     if isinstance(policy, SlowdownDriven):
         return _slowdown_driven(workload, policy, config, record)
-    if isinstance(policy, Equipartition):
-        return _equipartition(workload, config, record)
     start, seconds = (
         _conservative(workload, config)
         if isinstance(policy, Conservative)
@@ -81,7 +72,7 @@ def run_kernel(
         mate=none,
         completed=~none,
         node_seconds=float((need * workload.run).sum()),
-        engine=ENGINE,
+        engine="numba",
         seconds=seconds,
         changes=changes,
     )
@@ -100,10 +91,10 @@ def _columns(
     workload: Workload, config: SimulationConfig
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     return (
-        numbers(workload.submit),
-        numbers(workload.run),
-        numbers(config.need(workload.processors)),
-        numbers(workload.requested),
+        workload.submit,
+        workload.run,
+        config.need(workload.processors),
+        workload.requested,
     )
 
 
@@ -139,11 +130,11 @@ def _backfill(
     columns = _columns(workload, config)
     began = perf_counter()
     backfill(
-        *columns, numbers(rank), numbers(order), config.nodes, mode, depth,
+        *columns, rank, order, config.nodes, mode, depth,
         TIES.index(config.ties),
-        numbers(np.full(2 * size, many, dtype=width)),
-        numbers(np.full(2 * size, FOREVER)), size, zeros(at_once), integers(at_once),
-        numbers(np.zeros(jobs, dtype=POSITION)), start,
+        np.full(2 * size, many, dtype=width),
+        np.full(2 * size, FOREVER), size, zeros(at_once), integers(at_once),
+        np.zeros(jobs, dtype=POSITION), start,
     )  # fmt: skip
     return np.asarray(start, dtype=np.float64), perf_counter() - began
 
@@ -155,51 +146,10 @@ def _conservative(workload: Workload, config: SimulationConfig) -> tuple[Times, 
     columns = _columns(workload, config)
     began = perf_counter()
     conservative(
-        *columns, numbers(shape), TIES.index(config.ties), blocked_profile(config.nodes, 2 * jobs + 4),
+        *columns, shape, TIES.index(config.ties), blocked_profile(config.nodes, 2 * jobs + 4),
         no_places(units), integers(jobs), zeros(jobs), integers(jobs), start,
     )  # fmt: skip
     return np.asarray(start, dtype=np.float64), perf_counter() - began
-
-
-def _equipartition(workload: Workload, config: SimulationConfig, record: bool) -> SimulationResult:
-    jobs = len(workload)
-    submit, run, need, _ = _columns(workload, config)
-    least = np.where(workload.malleable, workload.minimum, workload.processors)
-    most = np.where(workload.malleable, workload.maximum, workload.processors)
-    if config.nodes > MOST_ROOM:
-        raise UsageError(
-            f"equipartition: {config.nodes} nodes are more than {MOST_ROOM}",
-            code="value-range",
-            field="nodes",
-            value=config.nodes,
-            bound=MOST_ROOM,
-        )
-    speedup = np.array(table_of(config.speedup, config.nodes, config.cores_per_node))
-    start, end, resizes = zeros(jobs), zeros(jobs), integers(jobs)
-    minimum, maximum = numbers(config.need(least)), numbers(config.need(most))
-    cost = config.cost
-    began = perf_counter()
-    held, changes = equipartition(
-        submit, run, need, minimum, maximum, numbers(speedup),
-        config.nodes, TIES.index(config.ties), float(cost.shrink), float(cost.expand),
-        float(cost.move_seconds), record, integers(jobs), integers(jobs), integers(jobs),
-        integers(jobs), integers(jobs), integers(jobs), zeros(jobs), zeros(jobs), zeros(jobs),
-        start, end, resizes,
-    )  # fmt: skip
-    seconds = perf_counter() - began
-    none = np.zeros(jobs, dtype=bool)
-    return SimulationResult(
-        start=np.asarray(start, dtype=np.float64),
-        end=np.asarray(end, dtype=np.float64),
-        resizes=np.asarray(resizes, dtype=np.int64),
-        guest=none,
-        mate=none,
-        completed=~none,
-        node_seconds=float(held),
-        engine=ENGINE,
-        seconds=seconds,
-        changes=tuple((time, k, units * config.cores_per_node) for time, k, units in changes),
-    )
 
 
 def _slowdown_driven(
@@ -209,28 +159,28 @@ def _slowdown_driven(
     submit, run, need, requested = _columns(workload, config)
     most = max(policy.mates, 2)
     state = sharing_state(
-        submit, need, requested, numbers(workload.malleable), config.nodes, policy.mates, record
+        submit, need, requested, workload.malleable, config.nodes, policy.mates, record
     )
     depth = min(policy.depth, jobs)
     nodes = config.need(workload.processors)
     widest = int(nodes.max()) + 1
     cells = (policy.mates + 1) * widest if policy.mates > 2 else 1
     room = cells * min(jobs, config.nodes) if policy.mates > 2 else 1
-    if room > MOST_ROOM or policy.mates > MOST_ROOM:
+    if room > MAX_ROOM or policy.mates > MAX_ROOM:
         raise UsageError(
             f"mates={policy.mates}: the exact search among {widest - 1} nodes needs "
-            f"{max(room, policy.mates)} numbers, more than {MOST_ROOM}",
+            f"{max(room, policy.mates)} numbers, more than {MAX_ROOM}",
             code="value-range",
             option="mates",
             value=policy.mates,
-            bound=MOST_ROOM,
+            bound=MAX_ROOM,
         )
     steps = 2 * jobs + 2 * depth + 8
     shape, units = shapes_of(nodes, workload.requested)
     shapes = len(units)
     work: list[Any] = [
-        numbers(shape), integers(2 * shapes), integers(2 * shapes), zeros(shapes), integers(shapes),
-        integers(jobs), integers(jobs), numbers(np.full(steps, FOREVER)), integers(steps),
+        shape, integers(2 * shapes), integers(2 * shapes), zeros(shapes), integers(shapes),
+        integers(jobs), integers(jobs), np.full(steps, FOREVER), integers(steps),
         integers(jobs), zeros(jobs), integers(jobs), integers(widest), integers(widest),
         integers(widest), zeros(cells), integers(room), integers(most),
     ]  # fmt: skip
@@ -250,7 +200,7 @@ def _slowdown_driven(
         mate=np.asarray(state.lent) > 0,
         completed=np.ones(jobs, dtype=bool),
         node_seconds=float(held),
-        engine=ENGINE,
+        engine="numba",
         seconds=seconds,
         changes=tuple((time, k, round(nodes * config.cores_per_node)) for time, k, nodes in log),
     )

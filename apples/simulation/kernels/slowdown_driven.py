@@ -23,6 +23,8 @@ What makes it fast, with the result unchanged:
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
+from typing import Any
 
 from apples.scheduling.instants import HALF_INSTANT
 from apples.scheduling.loops.compiled import (
@@ -121,8 +123,8 @@ def reserve(
     return count
 
 
-pair = inner(best_pair)
-group = inner(best_group)
+pair: Callable[..., Any] = inner(best_pair)
+group: Callable[..., Any] = inner(best_group)
 
 
 @inner
@@ -204,7 +206,7 @@ def look_for_mates(
             late += m.need[j] - wanted
         if late > spare:
             return 0
-    return found
+    return int(found)
 
 
 @inner

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, inf, isfinite, log10
-from pathlib import Path
+from pathlib import Path as FilePath
 
 import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from apples.errors import UsageError, unwritable
+from apples.errors import unwritable
 from apples.io import documents
 from apples.simulation.gantt import GanttBar
 from apples.ui import charts as draw
-from apples.ui.charts import STRETCH, Scale, line, path, text
+from apples.ui.charts import (
+    Box,
+    Boxes,
+    Chart,
+    Key,
+    Lane,
+    Line,
+    Mark,
+    Path,
+    Point,
+    Rule,
+    Scale,
+    Tag,
+)
 from apples.ui.formats import count, plain, signed
-from apples.ui.page import render
 from apples.ui.palette import FILLS, fixed
+from apples.ui.shell import page
 
-MOST_SERIES = len(FILLS)
+MAX_SERIES = len(FILLS)
 """Lines of one chart: as many as colours stay apart for all eyes."""
-TALL, TOP, LEGEND, GANTT_TALL = 170.0, 24.0, 18.0, 220.0
+HEIGHT, GANTT_HEIGHT, CELL_HEIGHT = 170.0, 220.0, 34.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,7 @@ def lines(
     x_scale: Scale | None = None,
     y_scale: Scale | None = None,
 ) -> Markup:
-    """Return up to `MOST_SERIES` lines over a common axis, each with a dash of its own.
+    """Return up to `MAX_SERIES` lines over a common axis, each with a dash of its own.
 
     Parameters
     ----------
@@ -64,69 +75,36 @@ def lines(
     every_x = [x for one in series for x in one.x]
     every_y = [y for one in series for y in (*one.y, *one.low, *one.high) if isfinite(y)]
     across = x_scale or Scale(max([*every_x, 1e-9]), min([0.0, *every_x]))
-    down = y_scale or Scale(max([*every_y, 1e-9]) * 1.05, min([0.0, *every_y]) * 1.05)
-    top = TOP + LEGEND * len(series)
-    bottom = top + TALL
-
-    def py(y: float) -> float:
-        return TALL * (1 - down.at(y) / 100)
-
-    paths = []
+    up = y_scale or Scale(max([*every_y, 1e-9]) * 1.05, min([0.0, *every_y]) * 1.05)
+    marks: list[Mark] = [Line(across.low, across.limit, "frame", 0, 0)] if up.low < 0 else []
     if bars is not None and len(bars.x):
-        wide = max(1, round(STRETCH * 0.7 / len(bars.x)))
-        most = max([*bars.y, 1])
-        steps = "".join(
-            f"M{round(across.at(x) * 10) - wide // 2} {TALL:g}v{-y / most * TALL * 0.6:.1f}"
-            f"h{wide}V{TALL:g}z"
+        wide = 0.35 * (across.limit - across.low) / len(bars.x)
+        size = 0.6 * (up.limit - up.low) / max([*bars.y, 1])
+        boxes = [
+            (x - wide, x + wide, up.low, up.low + size * y)
             for x, y in zip(bars.x, bars.y, strict=True)
             if y
-        )
-        paths.append(path(steps, "bars"))
-    for k, one in enumerate(series):
-        points = [
-            (round(across.at(x) * 10), py(y))
-            for x, y in zip(one.x, one.y, strict=True)
-            if isfinite(y)
         ]
-        if points:
-            steps = "M" + " ".join(f"{x} {y:.0f}" for x, y in points)
-            paths.append(path(steps, f"curve curve-{k % MOST_SERIES}"))
-        ends = "".join(
-            f"M{round(across.at(x) * 10)} {py(low):.1f}V{py(high):.1f}"
+        marks.append(Boxes(boxes, "bars", crisp=True))
+    for k, one in enumerate(series):
+        points = [point for point in zip(one.x, one.y, strict=True) if isfinite(point[1])]
+        ends = [
+            ((x, low), (x, high))
             for x, low, high in zip(one.x, one.low, one.high, strict=False)
             if low < high
-        )
-        if ends:
-            paths.append(path(ends, f"curve ends curve-{k % MOST_SERIES}"))
-    marks = [
-        draw.dot(across.at(x), top + py(y), f"mark-{k % MOST_SERIES}")
-        for k, one in enumerate(series)
-        if one.low
-        for x, y in zip(one.x, one.y, strict=True)
-    ]
-    legend = [
-        part
-        for k, one in enumerate(series)
-        for part in (
-            line(0, 10 + LEGEND * k, 7, 10 + LEGEND * k, f"curve curve-{k % MOST_SERIES}"),
-            text(9, 14 + LEGEND * k, [one.name], "label"),
-        )
-    ]
-    nought = [line(0, top + py(0), 100, top + py(0), "frame")] if down.low < 0 else []
-    return draw.drawing(
+        ]
+        marks += [Path([points], f"curve curve-{k}")] if points else []
+        marks += [Path(ends, f"curve ends curve-{k}")] if ends else []
+        marks += [Point(x, f"mark-{k}", y) for x, y in points if one.low]
+    return Chart(
         name,
         title,
         f"{y_name} against {x_name}; the values are in the table below.",
-        bottom + 38,
-        *legend,
-        text(0, top - 8, [y_name], "quiet"),
-        draw.axis(across, top, bottom, (1.0, x_unit)),
-        draw.levels(down, top, bottom),
-        *nought,
-        draw.stretched(top, TALL, *paths),
-        *marks,
-        text(100, bottom + 32, [x_name], "quiet", anchor="end"),
-    )
+        Scale(across.limit, across.low, (1.0, x_unit)),
+        [Lane([([y_name], "quiet")], HEIGHT, marks, up, levels=True)],
+        [Key(f"curve curve-{k}", one.name, line=True) for k, one in enumerate(series)],
+        below=x_name,
+    ).svg()
 
 
 @dataclass(frozen=True)
@@ -155,32 +133,23 @@ def changes(name: str, title: str, rows: Sequence[ChangeRow]) -> Markup:
         abs(value) for row in rows for value in (row.mean, row.low, row.high) if isfinite(value)
     ]
     reach = min(FARTHEST, max([*known, 0.05]) * 1.1)
-    scale, parts, y = Scale(reach, -min(1.0, reach)), [], 0.0
-    for row in rows:
-        y += 18
-        parts.append(text(0, y, [row.name], "label"))
-        y += 16
-        parts.append(text(0, y, [signed(row.mean), ", ", row.verdict], "quiet"))
-        y += 12
-        low, high = max(row.low, scale.low), min(row.high, scale.limit)
-        parts.append(line(scale.at(low), y, scale.at(high), y, "whisker"))
-        if not scale.beyond(row.mean):
-            parts.append(draw.dot(scale.at(row.mean), y, f"mark-{row.kind}"))
-        if scale.beyond(row.high):
-            parts.append(draw.arrow(100, y, "end-ink"))
-        y += 6
-    grid = draw.axis(scale, 4, y + 6, (0.01, "%"))
-    nought = line(scale.at(0), 4, scale.at(0), y + 6, "frame")
-    return draw.drawing(
+    lanes = [
+        Lane(
+            [([row.name], "label"), ([signed(row.mean), ", ", row.verdict], "quiet")],
+            12.0,
+            [Line(row.low, row.high, "whisker"), Point(row.mean, f"mark-{row.kind}")],
+        )
+        for row in rows
+    ]
+    return Chart(
         name,
         title,
         "For each figure a mark for its relative change and a line for its 95 % interval; zero is no "
         "change, left of it is better.",
-        y + 28,
-        grid,
-        nought,
-        *parts,
-    )
+        Scale(reach, -min(1.0, reach), (0.01, "%")),
+        lanes,
+        rules=[Rule(0.0, kind="frame")],
+    ).svg()
 
 
 def heat(
@@ -192,32 +161,25 @@ def heat(
     counts: Sequence[Sequence[int]],
 ) -> Markup:
     """Return ratios as coloured cells, as `heat_kind` has it; for pictures, the page has a table."""
-    left, tall = 14.0, 36.0
-    wide = (100 - left) / max(1, len(columns))
-    parts = [
-        text(left + (k + 0.5) * wide, 14, [column], "tick", anchor="middle")
-        for k, column in enumerate(columns)
-    ]
-    for i, row in enumerate(rows):
-        y = 22 + i * tall
-        parts.append(text(left - 1, y + 21, [row], "label", anchor="end"))
-        for k in range(len(columns)):
-            value = ratio[i][k]
-            if value is None:
-                continue
-            x = left + k * wide
-            parts.append(draw.box(x, y, wide - 0.3, tall - 2, f"cell {heat_kind(value)}"))
-            middle = x + (wide - 0.3) / 2
-            parts.append(text(middle, y + 15, [plain(value)], "strong", anchor="middle"))
-            jobs = [count(counts[i][k]), " jobs"]
-            parts.append(text(middle, y + 29, jobs, "tick", anchor="middle"))
-    return draw.drawing(
+    head = [Tag(k + 0.5, [column], "tick", anchor="middle") for k, column in enumerate(columns)]
+    lanes = [Lane(height=16.0, marks=head)]
+    for row, ratios, jobs in zip(rows, ratio, counts, strict=True):
+        marks: list[Mark] = []
+        for k, (value, number) in enumerate(zip(ratios, jobs, strict=True)):
+            if value is not None:
+                marks.append(Box(k, k + 0.98, f"cell {heat_kind(value)}"))
+                middle = k + 0.49
+                marks.append(Tag(middle, [plain(value)], "strong", 0.7, "middle"))
+                marks.append(Tag(middle, [count(number), " jobs"], "tick", 0.28, "middle"))
+        lanes.append(Lane([([row], "label")], CELL_HEIGHT, marks))
+    return Chart(
         name,
         title,
         "A cell for each class of nodes and run time; above one is better.",
-        30 + tall * len(rows),
-        *parts,
-    )
+        Scale(max(1, len(columns))),
+        lanes,
+        axis=False,
+    ).svg()
 
 
 def heat_kind(ratio: float) -> str:
@@ -230,13 +192,14 @@ def heat_kind(ratio: float) -> str:
 # ---------------------------------------------------------------------------------- Gantt
 
 CLASSES = ("static", "guest or resized", "mate")
-MOST_GANTT_ROWS = 500
+MAX_GANTT_ROWS = 500
 """Processors that get a row each; of more, bands of several are drawn."""
-MOST_GANTT_BARS = 5000
+MAX_GANTT_BARS = 5000
 """Bars that the charts of one page draw singly, together."""
 BANDS, CELLS = 55, 160
 """Bands of rows, and parts of the time, where bars are not drawn singly."""
-SHADES = 4
+SHADES, MAX_OUTLINED = 4, 800
+"""Strengths of a band; bars that are drawn with an outline."""
 
 
 @dataclass(frozen=True)
@@ -280,7 +243,7 @@ def occupied_shares(
 
 def is_drawn_singly(bars: Sequence[GanttBar], rows: int, charts: int) -> bool:
     """Return whether each bar is drawn, where the page has so many charts."""
-    return rows <= MOST_GANTT_ROWS and len(bars) <= MOST_GANTT_BARS / charts
+    return rows <= MAX_GANTT_ROWS and len(bars) <= MAX_GANTT_BARS / charts
 
 
 def gantt(
@@ -305,134 +268,80 @@ def gantt(
     shares
         Bands are drawn from them, in place of the bars.
     """
-    top = TOP + LEGEND
-    bottom = top + GANTT_TALL
-    legend = [
-        part
-        for k, (x, word) in enumerate(zip((0, 22, 80), CLASSES, strict=True))
-        for part in (draw.box(x, 4, 4, 12, f"box fill-{k}"), text(x + 5, 14, [word], "label"))
-    ]
-    paths = (
-        _share_paths(shares, rows)
-        if shares is not None
-        else _bar_paths(
-            [((bar.begin - first) / unit[0], (bar.end - first) / unit[0]) for bar in bars],
-            bars,
-            rows,
-            classes,
-            axis,
-        )
+    marks = (
+        [
+            Boxes(
+                [
+                    (
+                        (bar.begin - first) / unit[0],
+                        (bar.end - first) / unit[0],
+                        bar.row,
+                        bar.row + bar.rows,
+                    )
+                    for bar in bars
+                    if classes[bar.job] == kind
+                ],
+                f"box fill-{kind}{' apart' if len(bars) <= MAX_OUTLINED else ''}",
+                crisp=True,
+            )
+            for kind in range(len(CLASSES))
+        ]
+        if shares is None
+        else _shades(shares, axis)
     )
-    return draw.drawing(
+    return Chart(
         name,
         title,
         "Time across, processors down, the lowest at the bottom; the table below has means.",
-        bottom + 38,
-        *legend,
-        text(0, top - 8, ["processors"], "quiet"),
-        draw.axis(axis, top, bottom, (1.0, unit[1])),
-        draw.levels(Scale(float(rows)), top, bottom),
-        draw.stretched(top, GANTT_TALL, *paths),
-        line(0, bottom, 100, bottom, "frame"),
-        text(100, bottom + 32, ["since the first submission"], "quiet", anchor="end"),
-    )
+        Scale(axis.limit, axis.low, (1.0, unit[1])),
+        [
+            Lane(
+                [(["processors"], "quiet")],
+                GANTT_HEIGHT,
+                marks,
+                Scale(rows),
+                levels=True,
+                base=True,
+            )
+        ],
+        [Key(f"box fill-{kind}", word) for kind, word in enumerate(CLASSES)],
+        below="since the first submission",
+    ).svg()
 
 
-def _bar_paths(
-    times: Sequence[tuple[float, float]],
-    bars: Sequence[GanttBar],
-    rows: int,
-    classes: Sequence[int],
-    axis: Scale,
-) -> list[Markup]:
-    steps: list[list[str]] = [[] for _ in CLASSES]
-    for bar, (begin, end) in zip(bars, times, strict=True):
-        left = round(axis.at(begin) * STRETCH / 100)
-        wide = max(1, round(axis.at(end) * STRETCH / 100) - left)
-        top = round(GANTT_TALL * (1 - (bar.row + bar.rows) / rows))
-        tall = max(1, round(GANTT_TALL * (1 - bar.row / rows)) - top)
-        steps[classes[bar.job]].append(f"M{left} {top}h{wide}v{tall}h-{wide}z")
-    apart = " apart" if len(bars) <= 800 else ""
-    return [path("".join(one), f"box fill-{k}{apart}") for k, one in enumerate(steps) if one]
-
-
-def _share_paths(shares: OccupiedShares, rows: int) -> list[Markup]:
-    whole = shares.share.sum(axis=0)
-    shade = np.rint(whole * SHADES).astype(int)
-    kind = shares.share.argmax(axis=0)
-    code = np.where(shade > 0, kind * SHADES + shade, 0)
-    steps: dict[int, list[str]] = {}
+def _shades(shares: OccupiedShares, axis: Scale) -> list[Boxes]:
+    """Return boxes by class of job and shade, each as long as both stay the same."""
+    shade = np.rint(shares.share.sum(axis=0) * SHADES).astype(int)
+    code = np.where(shade > 0, shares.share.argmax(axis=0) * SHADES + shade, 0)
+    found: dict[int, list[tuple[float, float, float, float]]] = {}
     bands, cells = code.shape
     for band in range(bands):
-        middle = GANTT_TALL * (1 - min(rows, (band + 0.5) * shares.rows) / rows)
-        mine = code[band]
-        edges = [0, *(np.flatnonzero(np.diff(mine)) + 1).tolist(), cells]
+        edges = [0, *(np.flatnonzero(np.diff(code[band])) + 1).tolist(), cells]
         for left, right in pairwise(edges):
-            if mine[left]:
-                x, wide = left * STRETCH // cells, (right - left) * STRETCH // cells
-                steps.setdefault(int(mine[left]), []).append(f"M{x} {middle:.1f}h{wide}")
-    thick = GANTT_TALL * shares.rows / rows + 0.2
+            times = (axis.limit * left / cells, axis.limit * right / cells)
+            rows = (band * shares.rows, (band + 1) * shares.rows)
+            found.setdefault(int(code[band][left]), []).append((*times, *rows))
     return [
-        Markup('<path d="{}" stroke-width="{:.1f}" class="shade stroke-{} shade-{}"/>').format(
-            "".join(found), thick, (one - 1) // SHADES, (one - 1) % SHADES + 1
-        )
-        for one, found in sorted(steps.items())
+        Boxes(boxes, f"shade box fill-{(one - 1) // SHADES} shade-{(one - 1) % SHADES + 1}")
+        for one, boxes in sorted(found.items())
+        if one
     ]
-
-
-CONVERTERS: Mapping[str, tuple[str, ...]] = {
-    "rsvg-convert": ("-o", "{png}", "{svg}"),
-    "inkscape": ("--export-filename={png}", "{svg}"),
-    "chromium": (
-        "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        "--window-size=860,480", "--screenshot={png}", "{svg}",
-    ),
-}  # fmt: skip
 
 
 def picture(drawn: Markup) -> str:
     """Return a chart as an SVG file of its own, in light colours."""
-    return draw.picture(drawn, fixed(render("style.css.j2")))
+    return draw.picture(drawn, fixed(page("style.css.j2")))
 
 
-def picture_files(folder: Path, charts: Mapping[str, Markup], png: bool) -> list[Path]:
+def picture_files(folder: FilePath, charts: Mapping[str, Markup]) -> list[FilePath]:
     """Return the files that `write_pictures` writes."""
-    kinds = (".svg", ".png") if png else (".svg",)
-    return [folder / f"{name}{kind}" for name in charts for kind in kinds]
+    return [folder / f"{name}.svg" for name in charts]
 
 
-def write_pictures(folder: Path, charts: Mapping[str, Markup], png: bool) -> None:
-    """Write one file a chart.
-
-    Raises
-    ------
-    UsageError
-        PNG is asked for and no converter (rsvg-convert, inkscape, chromium) is found or it fails.
-    """
-    converter = next((name for name in CONVERTERS if shutil.which(name)), None)
-    if png and converter is None:
-        raise UsageError(
-            f"PNG needs one of {', '.join(CONVERTERS)}; SVG needs none",
-            code="converter-missing",
-            known=list(CONVERTERS),
-        )
-    for name, drawn in charts.items():
-        path = folder / f"{name}.svg"
+def write_pictures(folder: FilePath, charts: Mapping[str, Markup]) -> None:
+    """Write one file a chart."""
+    for path, drawn in zip(picture_files(folder, charts), charts.values(), strict=True):
         try:
             documents.put(path, picture(drawn))
         except OSError as error:
             raise unwritable(str(path), error) from None
-        if png and converter is not None:
-            target = path.with_suffix(".png")
-            words = [word.format(svg=path.resolve(), png=target.resolve())
-                     for word in CONVERTERS[converter]]  # fmt: skip
-            done = subprocess.run(
-                [converter, *words], capture_output=True, text=True, check=False, timeout=60
-            )
-            if done.returncode or not target.exists():
-                raise UsageError(
-                    f"{converter} failed on {path}: {done.stderr.strip()[-200:]}",
-                    code="converter-failed",
-                    value=converter,
-                    file=path,
-                )

@@ -4,23 +4,37 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from apples.simulation.config import SimulationConfig, SimulationResult
+from apples.simulation.documents import (
+    FractionGains,
+    HeatMap,
+    JobChange,
+    JobStory,
+    PolicyDetails,
+    RejectionInfo,
+    RelativeChange,
+    ReportFigures,
+    SizeChange,
+    TimePart,
+)
 from apples.simulation.log_validation import WaitExplanation
 from apples.simulation.metrics import job_outcomes, summary
 from apples.simulation.sweep import MetricChange, change_of
-from apples.simulation.text import (
-    BY_FRACTION,
-    ends_of,
-    failed_words,
-    fraction_entry,
+from apples.simulation.text import BY_FRACTION, failed_words, fraction_entry
+from apples.simulation.verdicts import (
+    BETTER,
+    WORSE,
+    change_words,
+    overall_word,
+    relative_change,
+    tally,
     verdict_word,
 )
 from apples.simulation.workload import Workload
@@ -31,7 +45,6 @@ SIZES = (1, 2, 16, 64, 128, 256, 512, 1024, 1 << 40)
 DURATIONS = (0, 10 * 60, HOUR, 4 * HOUR, 12 * HOUR, DAY, 2 * DAY, float("inf"))
 DURATION_NAMES = ("< 10 min", "< 1 h", "< 4 h", "< 12 h", "< 1 d", "< 2 d", "longer")
 Values = NDArray[np.float64]
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -113,17 +126,6 @@ def per_day(run: SimulatedRun) -> tuple[Values, Values, Values]:
     )
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """Ratios of class means, first run over second: over 1 the second is better."""
-
-    name: str
-    columns: Sequence[str]
-    rows: Sequence[str]
-    ratio: list[list[float | None]]
-    counts: list[list[int]]
-
-
 def heat_maps(base: SimulatedRun, other: SimulatedRun) -> list[HeatMap]:
     """Return the ratios of slowdown, run time and wait by nodes and duration (Figures 4-6)."""
     need = base.setting.need(base.workload.processors)
@@ -147,7 +149,9 @@ def heat_maps(base: SimulatedRun, other: SimulatedRun) -> list[HeatMap]:
             counts.append([int(cell.sum()) for cell in cells])
             ratio.append([_ratio(first[cell], second[cell]) for cell in cells])
         columns = [f"{text} nodes" for text in names]
-        maps.append(HeatMap(name, columns, DURATION_NAMES, ratio, counts))
+        maps.append(
+            HeatMap(of=name, columns=columns, rows=[*DURATION_NAMES], ratio=ratio, counts=counts)
+        )
     return maps
 
 
@@ -168,34 +172,21 @@ def _ratio(first: Values, second: Values) -> float | None:
     return float(first.mean() / second.mean())
 
 
-@dataclass(frozen=True)
-class SizeClass:
-    """How jobs of about one size fare, the one that lost most and the one that gained most.
-
-    `worst_job` and `best_job` are positions in the workload.
-    """
-
-    name: str
-    jobs: int
-    base: float
-    other: float
-    worst_job: int
-    worst: tuple[float, float]
-    best_job: int
-    best: tuple[float, float]
-
-
-def by_size(base: SimulatedRun, other: SimulatedRun) -> list[SizeClass]:
-    """Return mean bounded slowdowns by size."""
+def by_size(base: SimulatedRun, other: SimulatedRun) -> list[SizeChange]:
+    """Return mean bounded slowdowns by size, with the jobs that lose and gain most."""
     need = base.setting.need(base.workload.processors)
     both = base.schedule.completed & other.schedule.completed
     first, second = (
         np.maximum(
-            1.0,
-            (run.schedule.end - run.workload.submit) / np.maximum(run.workload.run, 10.0),
+            1.0, (run.schedule.end - run.workload.submit) / np.maximum(run.workload.run, 10.0)
         )
         for run in (base, other)
     )
+
+    def job_change(k: int) -> JobChange:
+        number = int(base.workload.job[k])
+        return {"job": number, "before": float(first[k]), "after": float(second[k])}
+
     classes = []
     edges = [1, 2, 4, 16, 64, 256, 1024, 1 << 40]
     for low, high in pairwise(edges):
@@ -206,41 +197,38 @@ def by_size(base: SimulatedRun, other: SimulatedRun) -> list[SizeClass]:
         worst, best = int(mine[np.argmax(change)]), int(mine[np.argmin(change)])
         name = f"{low}" if high == low + 1 else f"{low} to {high - 1}"
         classes.append(
-            SizeClass(
-                name if high < 1 << 40 else f"{low} or more",
-                len(mine),
-                float(first[mine].mean()),
-                float(second[mine].mean()),
-                worst,
-                (float(first[worst]), float(second[worst])),
-                best,
-                (float(first[best]), float(second[best])),
+            SizeChange(
+                nodes=name if high < 1 << 40 else f"{low} or more",
+                jobs=len(mine),
+                before=float(first[mine].mean()),
+                after=float(second[mine].mean()),
+                worst=job_change(worst),
+                best=job_change(best),
             )
         )
     return classes
 
 
-MOST_STEPS, MOST_REASONS, MOST_NAMES = 8, 20, 3
+MAX_STEPS, MAX_REASONS, MAX_NAMES = 8, 20, 3
 
 
 def stories(
-    base: SimulatedRun, other: SimulatedRun, classes: Sequence[SizeClass]
-) -> list[Document]:
+    base: SimulatedRun, other: SimulatedRun, classes: Sequence[SizeChange]
+) -> list[JobStory]:
     """Return for every size class the job that lost most and the one that gained most, or that nobody did."""
-    told: list[Document] = []
-    for one in classes:
-        for k, (before, after), word in (
-            (one.worst_job, one.worst, "lost"),
-            (one.best_job, one.best, "gained"),
-        ):
+    told: list[JobStory] = []
+    for size in classes:
+        for change, word in ((size["worst"], "lost"), (size["best"], "gained")):
+            job, before, after = change["job"], change["before"], change["after"]
             if after == before or (after > before) != (word == "lost"):
-                told.append({"summary": f"{one.name} nodes: nobody {word}.", "under": {}})
+                told.append({"summary": f"{size['nodes']} nodes: nobody {word}.", "under": {}})
                 continue
             summary = (
-                f"#{int(base.workload.job[k])} {word} most of {one.jobs} jobs on {one.name} nodes: "
+                f"#{job} {word} most of {size['jobs']} jobs on {size['nodes']} nodes: "
                 f"bounded slowdown {before:.4g} to {after:.4g}; why"
             )
-            steps = {run.name: story(run, k) for run in (base, other)}
+            place = int(np.flatnonzero(base.workload.job == job)[0])
+            steps = {run.name: story(run, place) for run in (base, other)}
             told.append({"summary": summary, "under": steps})
     return told
 
@@ -271,9 +259,9 @@ def story(run: SimulatedRun, k: int) -> list[str]:
             why = _at(run, time, k)
             resized.append(f"{time:.10g} s: {word} {held} to {cores} processors{why}")
         held = cores
-    steps += resized[:MOST_STEPS]
-    if len(resized) > MOST_STEPS:
-        steps.append(f"and resized {len(resized) - MOST_STEPS} times more")
+    steps += resized[:MAX_STEPS]
+    if len(resized) > MAX_STEPS:
+        steps.append(f"and resized {len(resized) - MAX_STEPS} times more")
     steps.append(f"{end:.10g} s: ended, {end - submit:.6g} s after its submission")
     return steps
 
@@ -290,20 +278,23 @@ def _at(run: SimulatedRun, time: float, k: int) -> str:
     ):
         jobs = run.workload.job[np.flatnonzero(chosen & (np.arange(len(begun)) != k))].tolist()
         if jobs:
-            names = ", ".join(f"#{job}" for job in jobs[:MOST_NAMES])
-            more = f" and {len(jobs) - MOST_NAMES} more" if len(jobs) > MOST_NAMES else ""
+            names = ", ".join(f"#{job}" for job in jobs[:MAX_NAMES])
+            more = f" and {len(jobs) - MAX_NAMES} more" if len(jobs) > MAX_NAMES else ""
             reasons.append(f"{names}{more} {word}")
     return f", as {'; '.join(reasons)}" if reasons else ""
 
 
-def rejections(runs: Sequence[SimulatedRun]) -> list[tuple[str, str, int]]:
-    """Return (policy, reason, jobs) of what the policies refused; numbers in reasons are one."""
-    rows = []
+def rejections(runs: Sequence[SimulatedRun]) -> list[RejectionInfo]:
+    """Return the rejected jobs by policy and reason; reasons that differ by a number count as one."""
+    rows: list[RejectionInfo] = []
     for run in runs:
         counts = Counter(
             re.sub(r"\d+(\.\d+)?", "N", why) for why in run.schedule.rejected.values()
         )
-        rows += [(run.name, why, count) for why, count in counts.most_common(MOST_REASONS)]
+        rows += [
+            {"policy": run.name, "reason": why, "jobs": count}
+            for why, count in counts.most_common(MAX_REASONS)
+        ]
     return rows
 
 
@@ -325,13 +316,16 @@ def markdown(
 
 METRICS = (("slowdown", "slowdown"), ("bounded_slowdown", "bounded slowdown"), ("wait", "wait"),
            ("response", "response"))  # fmt: skip
+VERBS = {BETTER: "beats", WORSE: "loses to"}
+Changes = dict[str, RelativeChange]
+"""The change of each mean against the baseline, by metric."""
 PARTS = 10
 """Equal parts of the time in the table below the chart of a machine."""
 
 
 def comparison_document(
     log: str, runs: Sequence[SimulatedRun], explained: WaitExplanation | str = ""
-) -> Document:
+) -> ReportFigures:
     """Return what a page says that compares runs of one workload; the first is the baseline.
 
     Parameters
@@ -367,13 +361,7 @@ def comparison_document(
                 "policy": run.name,
                 **summary(run.workload, run.schedule, run.setting),
                 "changes": {
-                    name: {
-                        "change": one.mean,
-                        "change_interval": ends_of(one),
-                        "over": one.over,
-                        "count": one.count,
-                        "verdict": verdict_word(one.mean, ends_of(one)),
-                    }
+                    name: {**one, "verdict": verdict_word(one)}
                     for name, one in changes.get(run.name, {}).items()
                 },
             }
@@ -382,9 +370,7 @@ def comparison_document(
         "fractions": fractions,
         "over_time": [{"policy": run.name, "parts": _parts(run, last)} for run in runs],
         "against": [_against(base, one) for one in runs[1:]],
-        "refused": [
-            {"policy": name, "reason": why, "jobs": jobs} for name, why, jobs in rejections(runs)
-        ],
+        "refused": rejections(runs),
     }
 
 
@@ -393,47 +379,26 @@ def last_end(runs: Sequence[SimulatedRun]) -> float:
     return max(float(np.nanmax(run.schedule.end)) for run in runs)
 
 
-def _changes(base: SimulatedRun, other: SimulatedRun) -> dict[str, MetricChange]:
+def _changes(base: SimulatedRun, other: SimulatedRun) -> Changes:
     first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
     return {
-        f"mean_{name}": paired_change(getattr(first, name), getattr(second, name))
+        f"mean_{name}": relative_change(paired_change(getattr(first, name), getattr(second, name)))
         for name, _ in METRICS
     }
 
 
-def _verdict(
-    base: SimulatedRun, other: SimulatedRun, changes: dict[str, MetricChange], withheld: bool
-) -> str:
-    """Return the answer in a sentence: what changes, by how much, how surely."""
+def _verdict(base: SimulatedRun, other: SimulatedRun, changes: Changes, withheld: bool) -> str:
+    """Return the answer in a sentence: the change of each mean with its interval."""
     first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
-    parts = []
-    for name, word in METRICS:
-        before, after = getattr(first, name).mean(), getattr(second, name).mean()
-        change = changes[f"mean_{name}"]
-        figures = f"mean {word} {before:.4g} to {after:.4g}"
-        ends = (
-            f"{change.low:+.1%} .. {change.high:+.1%}"
-            if change.count > 1
-            else "one run: no verdict"
-        )
-        if change.is_sure:
-            over = f"{change.mean:+.1%} over {change.count} {change.over}, 95 %: {ends}"
-            parts.append(f"{figures} ({over})")
-        else:
-            parts.append(f"{figures}: no clear difference ({ends})")
+    parts = "; ".join(
+        f"mean {word} {getattr(first, name).mean():.4g} to {getattr(second, name).mean():.4g} "
+        f"({change_words(changes[f'mean_{name}'])})"
+        for name, word in METRICS
+    )
     if withheld:
-        return (
-            f"{other.name} against {base.name}, no verdict: in this simulation {'; '.join(parts)}."
-        )
-    return f"{other.name} {_beats(changes)} {base.name} on this log: {'; '.join(parts)}."
-
-
-def _beats(changes: dict[str, MetricChange]) -> str:
-    words = {verdict_word(one.mean, ends_of(one)) for one in changes.values()} & {
-        "better",
-        "worse",
-    }
-    return {"better": "beats", "worse": "loses to"}[words.pop()] if len(words) == 1 else "against"
+        return f"{other.name} against {base.name}, no verdict: in this simulation {parts}."
+    verb = VERBS.get(overall_word(changes.values()), "against")
+    return f"{other.name} {verb} {base.name} on this log, 95 % intervals: {parts}."
 
 
 def _is_withheld(explained: WaitExplanation | str) -> bool:
@@ -444,9 +409,7 @@ def _is_withheld(explained: WaitExplanation | str) -> bool:
 
 
 def _headline(
-    base: SimulatedRun,
-    explained: WaitExplanation | str,
-    changes: dict[str, dict[str, MetricChange]],
+    base: SimulatedRun, explained: WaitExplanation | str, changes: Mapping[str, Changes]
 ) -> str:
     """Return the first line of the page."""
     if _is_withheld(explained):
@@ -455,22 +418,18 @@ def _headline(
         return "Do not conclude: whether the model explains the site's waits is not known"
     if not changes:
         return f"{base.name}, compared with no other policy"
-    if len(changes) == 1:
-        ((name, one),) = changes.items()
-        word = _beats(one)
-        if word == "against":
-            return f"{name} neither beats {base.name} nor loses to it on this log"
-        return f"{name} {word} {base.name} on this log"
-    counts = Counter(_beats(one) for one in changes.values())
-    return (
-        f"Against {base.name} on this log: {counts['beats']} of {len(changes)} better, "
-        f"{counts['loses to']} worse, {counts['against']} neither"
-    )
+    words = {name: overall_word(one.values()) for name, one in changes.items()}
+    if len(words) > 1:
+        return f"Against {base.name} on this log: {tally(words.values())}"
+    ((name, word),) = words.items()
+    if word in VERBS:
+        return f"{name} {VERBS[word]} {base.name} on this log"
+    return f"{name} neither beats {base.name} nor loses to it on this log"
 
 
 def _fractions(
-    log: str, runs: Sequence[SimulatedRun], changes: dict[str, dict[str, MetricChange]]
-) -> list[Document]:
+    log: str, runs: Sequence[SimulatedRun], changes: Mapping[str, Changes]
+) -> list[FractionGains]:
     groups: dict[str, list[tuple[float, str]]] = {}
     for run in runs[1:]:
         if run.malleable is not None:
@@ -488,7 +447,7 @@ def _fractions(
     ]  # fmt: skip
 
 
-def _parts(run: SimulatedRun, last: float) -> list[Document]:
+def _parts(run: SimulatedRun, last: float) -> list[TimePart]:
     """Return means of equal parts of the time."""
     first = float(run.workload.submit[0])
     _, used, waiting = over_time(run, PARTS * 40, last)
@@ -506,46 +465,18 @@ def _parts(run: SimulatedRun, last: float) -> list[Document]:
     ]
 
 
-def _against(base: SimulatedRun, other: SimulatedRun) -> Document:
-    """Return who gains and who loses under a policy: by size, by size and run time, and single jobs."""
+def _against(base: SimulatedRun, other: SimulatedRun) -> PolicyDetails:
+    """Return the gains and losses under a policy: by size, by size and run time, and of single jobs."""
     sizes = by_size(base, other)
-    job = base.workload.job
     return {
         "policy": other.name,
-        "sizes": [
-            {
-                "nodes": one.name,
-                "jobs": one.jobs,
-                "before": one.base,
-                "after": one.other,
-                "worst": {
-                    "job": int(job[one.worst_job]),
-                    "before": one.worst[0],
-                    "after": one.worst[1],
-                },
-                "best": {
-                    "job": int(job[one.best_job]),
-                    "before": one.best[0],
-                    "after": one.best[1],
-                },
-            }
-            for one in sizes
-        ],
-        "heat_maps": [
-            {
-                "of": one.name,
-                "columns": list(one.columns),
-                "rows": list(one.rows),
-                "ratio": one.ratio,
-                "counts": one.counts,
-            }
-            for one in heat_maps(base, other)
-        ],
+        "sizes": sizes,
+        "heat_maps": heat_maps(base, other),
         "single_jobs": stories(base, other, sizes),
     }
 
 
-def comparison_text(document: Document) -> str:
+def comparison_text(document: ReportFigures) -> str:
     """Return the page's findings and its table of policies as text."""
     lines = [document["headline"], *document["findings"]]
     lines.append(f"{'policy':22}{'slowdown':>12}{'bounded':>12}{'wait s':>12}{'used':>8}")

@@ -10,10 +10,17 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from apples.simulation.documents import (
+    FractionGains,
+    FractionPoint,
+    Metric,
+    RelativeChange,
+    ReportFigures,
+    SweepFigures,
+)
 from apples.simulation.gantt import lay_out
 from apples.simulation.pages.charts import (
-    CELLS,
-    MOST_SERIES,
+    MAX_SERIES,
     ChangeRow,
     ChartSeries,
     changes,
@@ -36,22 +43,21 @@ from apples.simulation.pages.facts import (
     per_day,
 )
 from apples.simulation.sweep import Cell, interval
-from apples.simulation.text import BY_FRACTION, Rows, verdict_word
+from apples.simulation.text import BY_FRACTION, Rows, sweep_findings, sweep_headline
+from apples.simulation.verdicts import verdict_word
 from apples.ui.charts import Scale, short
 from apples.ui.formats import Formatted, count, exact, number, percent, seconds, share, signed
-from apples.ui.page import render
+from apples.ui.shell import page
 
-Document = dict[str, Any]
-TEMPLATES = "apples.simulation"
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 POINTS = 100
 """Points of a curve over the time."""
-MOST_RUNS = 500
+MAX_RUNS = 500
 """Rows of the table of a sweep's runs."""
 
 
-def comparison_charts(runs: Sequence[SimulatedRun], document: Document) -> dict[str, Markup]:
+def comparison_charts(runs: Sequence[SimulatedRun], document: ReportFigures) -> dict[str, Markup]:
     """Return the charts of a comparison by name; that of a policy is called ``what-policy``."""
     made = _change_charts(document) if len(runs) > 1 else {}
     made |= fraction_charts(document["fractions"])
@@ -61,14 +67,18 @@ def comparison_charts(runs: Sequence[SimulatedRun], document: Document) -> dict[
     return made
 
 
-def comparison_pictures(runs: Sequence[SimulatedRun], document: Document) -> dict[str, Markup]:
+def comparison_pictures(
+    runs: Sequence[SimulatedRun], document: ReportFigures
+) -> dict[str, Markup]:
     """Return the charts of the page, and the tables of ratios as charts."""
     made = comparison_charts(runs, document)
     for other in runs[1:]:
         for one in heat_maps(runs[0], other):
-            name = _name(f"heat-{one.name}", other.name)
-            title = f"{one.name} of {runs[0].name} over that of {other.name}"
-            made[name] = heat(name, title, one.columns, one.rows, one.ratio, one.counts)
+            name = _name(f"heat-{one['of']}", other.name)
+            title = f"{one['of']} of {runs[0].name} over that of {other.name}"
+            made[name] = heat(
+                name, title, one["columns"], one["rows"], one["ratio"], one["counts"]
+            )
     return made
 
 
@@ -76,7 +86,7 @@ def _name(*words: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "_", "-".join(words))
 
 
-def _change_charts(document: Document) -> dict[str, Markup]:
+def _change_charts(document: ReportFigures) -> dict[str, Markup]:
     rows = [
         _change_row(f"{short(one['policy'])}: mean {word}", one["changes"][f"mean_{name}"])
         for one in document["policies"][1:]
@@ -85,22 +95,24 @@ def _change_charts(document: Document) -> dict[str, Markup]:
     return {"changes": changes("changes", f"Changes against {document['baseline']}", rows)}
 
 
-def _change_row(name: str, change: Mapping[str, Any]) -> ChangeRow:
+def _change_row(name: str, change: RelativeChange) -> ChangeRow:
     mean, ends = change["change"], change["change_interval"]
+    if mean is None:
+        raise ValueError(f"{name}: no change against a baseline to draw")
     low, high = ends or (mean, mean)
-    return ChangeRow(name, mean, low, high, verdict_word(mean, ends))
+    return ChangeRow(name, mean, low, high, verdict_word(change))
 
 
-def fraction_charts(fractions: Sequence[Document]) -> dict[str, Markup]:
+def fraction_charts(fractions: Sequence[FractionGains]) -> dict[str, Markup]:
     """Return by log and metric what is gained over the fraction of jobs that are malleable."""
     made = {}
     for log in dict.fromkeys(one["log"] for one in fractions):
         mine = [one for one in fractions if one["log"] == log]
-        for part in range(0, len(mine), MOST_SERIES):
+        for part in range(0, len(mine), MAX_SERIES):
             for metric in BY_FRACTION:
                 series = [
                     _fraction_series(one["policy"], one[metric])
-                    for one in mine[part : part + MOST_SERIES]
+                    for one in mine[part : part + MAX_SERIES]
                     if one[metric]
                 ]
                 if not series:
@@ -117,14 +129,14 @@ def fraction_charts(fractions: Sequence[Document]) -> dict[str, Markup]:
     return made
 
 
-def _fraction_series(name: str, points: Sequence[Mapping[str, Any]]) -> ChartSeries:
-    ends = [one["change_interval"] or [one["change"]] * 2 for one in points]
+def _fraction_series(name: str, points: Sequence[FractionPoint]) -> ChartSeries:
+    rows = [_change_row(name, point) for point in points]
     return ChartSeries(
         name,
-        [100 * one["malleable"] for one in points],
-        [100 * one["change"] for one in points],
-        [100 * low for low, _ in ends],
-        [100 * high for _, high in ends],
+        [100 * point["malleable"] for point in points],
+        [100 * row.mean for row in rows],
+        [100 * row.low for row in rows],
+        [100 * row.high for row in rows],
     )
 
 
@@ -197,7 +209,7 @@ def job_classes(run: SimulatedRun) -> list[int]:
     return np.where(schedule.mate, 2, np.where(resized, 1, 0)).tolist()  # type: ignore[no-any-return]
 
 
-def _policies(document: Document) -> Table:
+def _policies(document: ReportFigures) -> Table:
     """Return the figures of all policies; energy where it was asked for."""
     head = ["policy", "slowdown", "bounded slowdown", "wait", "response", "makespan", "utilisation",
             "malleable starts", "mates", "resizes"]  # fmt: skip
@@ -215,7 +227,7 @@ def _policies(document: Document) -> Table:
     return head, rows
 
 
-def _change_rows(document: Document) -> list[list[Formatted]]:
+def _change_rows(document: ReportFigures) -> list[list[Formatted]]:
     return [
         [one["policy"], f"mean {word}", *_changed(one["changes"][f"mean_{name}"]),
          one["changes"][f"mean_{name}"]["verdict"]]
@@ -223,7 +235,7 @@ def _change_rows(document: Document) -> list[list[Formatted]]:
     ]  # fmt: skip
 
 
-def _changed(change: Mapping[str, Any]) -> list[Formatted]:
+def _changed(change: RelativeChange) -> list[Formatted]:
     """Return a change and the ends of its interval."""
     low, high = change["change_interval"] or (None, None)
     over = f"{change['count']} {change['over']}"
@@ -234,7 +246,7 @@ CHANGE_HEAD = ("change", "95 % from", "to", "over")
 
 
 def comparison_page(
-    runs: Sequence[SimulatedRun], document: Document, method: Mapping[str, object]
+    runs: Sequence[SimulatedRun], document: ReportFigures, method: Mapping[str, object]
 ) -> str:
     """Return the page of a comparison: what its document says, drawn."""
     charts = comparison_charts(runs, document)
@@ -268,26 +280,24 @@ def comparison_page(
         *(_as_texts(one) for one in (policies, compared) if one[1]), *sizes,
         (("method", ""), list(method.items())),
     )  # fmt: skip
-    return render(
-        "comparison.html.j2",
-        TEMPLATES,
-        document=document,
-        title=title,
-        method=method,
-        policies=policies,
-        compared=compared,
-        changes_chart=charts.get("changes"),
-        fractions=_fraction_views(document["fractions"], charts),
-        machines=machines,
-        cells=CELLS,
-        against=[
+    model = {
+        "document": document,
+        "title": title,
+        "method": method,
+        "policies": policies,
+        "compared": compared,
+        "changes_chart": charts.get("changes"),
+        "fractions": _fraction_views(document["fractions"], charts),
+        "machines": machines,
+        "against": [
             {**one, "daily": charts[_name("slowdown_per_day", one["policy"])],
              "starts": sum(part["malleable_starts"] for part in parts["parts"])}
             for one, parts in zip(document["against"], document["over_time"][1:], strict=True)
         ],
-        heat_kind=heat_kind,
-        copied=copied,
-    )  # fmt: skip
+        "heat_kind": heat_kind,
+        "copied": copied,
+    }  # fmt: skip
+    return page("comparison.html.j2", model)
 
 
 def _as_texts(table: Table) -> Table:
@@ -295,7 +305,9 @@ def _as_texts(table: Table) -> Table:
     return head, [[getattr(cell, "text", cell) for cell in row] for row in rows]
 
 
-def _fraction_views(fractions: Sequence[Document], charts: Mapping[str, Markup]) -> list[Document]:
+def _fraction_views(
+    fractions: Sequence[FractionGains], charts: Mapping[str, Markup]
+) -> list[dict[str, Any]]:
     """Return by log the findings on fractions of malleable jobs, their charts and their table."""
     views = []
     for log in dict.fromkeys(one["log"] for one in fractions):
@@ -321,7 +333,7 @@ def _fraction_views(fractions: Sequence[Document], charts: Mapping[str, Markup])
 
 # ---------------------------------------------------------------------------------- sweeps
 
-BARS = (
+BARS: tuple[tuple[Metric, str], ...] = (
     ("makespan", "Figure 1"),
     ("mean_response", "Figure 2"),
     ("mean_slowdown", "Figure 3"),
@@ -329,7 +341,7 @@ BARS = (
 )
 
 
-def sweep_charts(rows: Rows, figures: Document) -> dict[str, Markup]:
+def sweep_charts(rows: Rows, figures: SweepFigures) -> dict[str, Markup]:
     """Return the charts of a sweep by name."""
     made = fraction_charts(figures["fractions"])
     for log, metric, changed in _changes_by_log(figures):
@@ -344,7 +356,7 @@ def _changes_name(log: str, metric: str) -> str:
     return _name(f"changes-{metric.removeprefix('mean_')}", Path(log).name[-40:])
 
 
-def _changes_by_log(figures: Document) -> Iterator[tuple[str, str, list[ChangeRow]]]:
+def _changes_by_log(figures: SweepFigures) -> Iterator[tuple[str, Metric, list[ChangeRow]]]:
     for log in dict.fromkeys(entry["log"] for entry in figures["table"]):
         for metric, _ in BARS:
             changed = [
@@ -370,9 +382,9 @@ def load_curves(rows: Rows) -> dict[str, Markup]:
     curves = [(name, sorted(loads.items())) for name, loads in groups.items() if len(loads) > 1]
     made = {}
     for metric, title in (("mean_response", "mean response, s"), ("utilisation", "utilisation")):
-        for part in range(0, len(curves), MOST_SERIES):
+        for part in range(0, len(curves), MAX_SERIES):
             series = []
-            for label, loads in curves[part : part + MOST_SERIES]:
+            for label, loads in curves[part : part + MAX_SERIES]:
                 means = [interval([row[metric] for row in mine]) for _, mine in loads]
                 half = [mean.half or 0.0 for mean in means]
                 series.append(
@@ -389,41 +401,7 @@ def load_curves(rows: Rows) -> dict[str, Markup]:
     return made
 
 
-def sweep_findings(figures: Document) -> list[str]:
-    """Return the answers of a sweep in sentences."""
-    told = []
-    for log, metric, changed in _changes_by_log(figures):
-        if metric != "mean_slowdown":
-            continue
-        for row in changed:
-            entry = next(
-                one for one in figures["table"] if (one["log"], one["policy"]) == (log, row.name)
-            )[metric]
-            head = f"{row.name} on {Path(log).name}, mean slowdown: "
-            ends = f"{row.low:+.1%} .. {row.high:+.1%}, {entry['count']} {entry['over']}"
-            if entry["change_interval"] is None:
-                told.append(f"{head}{row.mean:+.1%}, one run: no verdict.")
-            elif row.kind != "unsure":
-                told.append(f"{head}{row.mean:+.1%} ({ends}).")
-            else:
-                told.append(f"{head}no clear difference ({ends}).")
-    return [*(one["finding"] for one in figures["fractions"]), *told]
-
-
-def sweep_headline(figures: Document) -> str:
-    """Return the first line of the page of a sweep."""
-    rows = [
-        row for _, metric, changed in _changes_by_log(figures)
-        if metric == "mean_slowdown" for row in changed
-    ]  # fmt: skip
-    words = [row.kind for row in rows]
-    return (
-        f"Mean slowdown against {figures['baseline']}: better in {words.count('good')}, worse in "
-        f"{words.count('bad')}, no clear difference in {words.count('unsure')} of {len(words)} comparisons"
-    )
-
-
-def sweep_page(rows: Rows, figures: Document, method: Mapping[str, object]) -> str:
+def sweep_page(rows: Rows, figures: SweepFigures, method: Mapping[str, object]) -> str:
     """Return the page of a file of results."""
     charts = sweep_charts(rows, figures)
     changed: list[list[Formatted]] = [
@@ -436,29 +414,22 @@ def sweep_page(rows: Rows, figures: Document, method: Mapping[str, object]) -> s
         [Path(row["cell"]["log"]).name, Cell.of(row).label, count(row["cell"]["parts"]),
          exact(row["cell"]["seed"]), seconds(row["mean_wait"]), seconds(row["mean_response"]),
          number(row["mean_slowdown"]), seconds(row["makespan"])]
-        for row in rows[:MOST_RUNS]
+        for row in rows[:MAX_RUNS]
     ]  # fmt: skip
-    return render(
-        "sweep.html.j2",
-        TEMPLATES,
-        title=f"{len(rows)} simulations",
-        headline=sweep_headline(figures),
-        findings=sweep_findings(figures),
-        figures=figures,
-        fractions=_fraction_views(figures["fractions"], charts),
-        change_charts=[
-            (
-                f"{metric.removeprefix('mean_')} on {Path(log).name}",
-                charts[_changes_name(log, metric)],
-            )
+    model = {
+        "title": f"{len(rows)} simulations",
+        "headline": sweep_headline(figures),
+        "findings": sweep_findings(figures),
+        "figures": figures,
+        "fractions": _fraction_views(figures["fractions"], charts),
+        "change_charts": [
+            (f"{metric.removeprefix('mean_')} on {Path(log).name}", charts[_changes_name(log, metric)])
             for log, metric, _ in _changes_by_log(figures)
         ],
-        load_charts=[chart for name, chart in charts.items() if name.startswith("load-")],
-        changed=(("log", "policy", "figure", "mean", *CHANGE_HEAD), changed),
-        runs=(
-            ("log", "policy", "slices", "seed", "wait", "response", "slowdown", "makespan"),
-            runs,
-        ),
-        cut=len(rows) > MOST_RUNS,
-        method=method,
-    )
+        "load_charts": [chart for name, chart in charts.items() if name.startswith("load-")],
+        "changed": (("log", "policy", "figure", "mean", *CHANGE_HEAD), changed),
+        "runs": (("log", "policy", "slices", "seed", "wait", "response", "slowdown", "makespan"), runs),
+        "cut": len(rows) > MAX_RUNS,
+        "method": method,
+    }  # fmt: skip
+    return page("sweep.html.j2", model)

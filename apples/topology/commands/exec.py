@@ -2,55 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-from apples.errors import InfeasibleError, LaunchError, UsageError
+from apples.errors import InfeasibleError, LaunchError
 from apples.topology import CpuSet, Requirement, Satisfiability
 from apples.topology.bindings import bindings
 from apples.topology.daemon.client import TopologyClient, default_socket
 from apples.topology.execution import (
-    ExecutionPlugin,
+    allocate,
     container_alone,
     job_name,
     run,
+    run_allocated,
     run_alone,
 )
 from apples.topology.isolation.detection import find_backend
-from apples.topology.language import parse, requirement_of
-from apples.topology.requirement import CpusetType
+from apples.topology.language import parse
+from apples.topology.requirement import CPUSET, CpusetType
 from apples.topology.sources.this_machine import live_topology
 from apples.topology.text import bindings_lines
-from apples.ui.command_line import say, show
+from apples.ui.command_line import command, say, show
+from apples.ui.parameters import FILE, Excludes, Requires, argument, integer, option, reject_unused
+
+RESERVING = ("--job", "--least", "--share")
+"""Options of the request to the daemon."""
 
 
+@command(
+    rules=(
+        *(Excludes("--alone", name) for name in (*RESERVING, "--socket")),
+        *(Excludes("--dry-run", name) for name in RESERVING),
+        Requires("--fence", "--alone"),
+        Requires("--share", "--least"),
+    )
+)
+@argument("command", nargs=-1, required=True, help="The command, after --.")
+@option(
+    "--require",
+    metavar="REQUIREMENT",
+    default="",
+    help="CPUSET[KEY=value;...], or KEY=value;... alone.",
+)
+@option("--count", "-n", type=integer(1), default=1, help="CPUs it needs.")
+@option("--job", metavar="NAME", default="", help="Name of the job; default: a new one.")
+@option(
+    "--least", type=integer(0), default=0, help="Fewest CPUs of the command, which is malleable."
+)
+@option("--share", is_flag=True, help="Take CPUs from malleable jobs.")
+@option("--socket", type=FILE, help="Socket of the daemon; default: this host's.")
+@option("--alone", is_flag=True, help="Reserve nothing: use no topology daemon.")
+@option(
+    "--fence", metavar="NAME", default="affinity", help="With --alone: which isolation, or auto."
+)
+@option("--dry-run", is_flag=True, help="Print the CPUs that it would get; run nothing.")
 def exec_command(
-    command: Annotated[list[str], typer.Argument(help="The command, after --.")],
-    require: Annotated[
-        str, typer.Option("--require", help="CPUSET[KEY=value;...], or KEY=value;... alone.")
-    ] = "",
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="CPUs it needs.")] = 1,
-    job: Annotated[str, typer.Option("--job", help="Its name; default: a fresh one.")] = "",
-    least: Annotated[
-        int, typer.Option("--least", min=0, help="It is malleable and can do with so few.")
-    ] = 0,
-    share: Annotated[
-        bool, typer.Option("--share", help="Have malleable jobs make room for it.")
-    ] = False,
-    socket: Annotated[
-        Path | None, typer.Option("--socket", help="Of the daemon; default: this host's.")
-    ] = None,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Without a daemon: nobody else will know.")
-    ] = False,
-    fence: Annotated[
-        str, typer.Option("--fence", help="With --alone: which isolation, or auto.")
-    ] = "affinity",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say where it would run, run nothing.")
-    ] = False,
+    command: tuple[str, ...],
+    require: str,
+    count: int,
+    job: str,
+    least: int,
+    share: bool,
+    socket: Path | None,
+    alone: bool,
+    fence: str,
+    dry_run: bool,
 ) -> int:
     """Run a command on CPUs of its own: chosen by its requirement, bound before it begins, freed when it ends.
 
@@ -58,31 +76,26 @@ def exec_command(
 
     Example: apples exec -n 4 --require "CPUSET[MAX_RADIUS=1]" -- ./solver
     """
-    if share and not least:
-        raise UsageError(
-            "--share needs --least: the smallest number of CPUs that the command can use",
-            code="option-missing",
-            option="--least",
-        )
-    requirement = requirement_of(parse(require), count)
+    requirement = parse(require, count, broker=CPUSET)
     if requirement.kind is CpusetType.NONE:
+        reject_unused(
+            click.get_current_context(), {"--require", "--count", "--dry-run"}, "CPUSET_TYPE=none"
+        )
         say("apples exec: CPUSET_TYPE=none: it runs where it likes")
         return 0 if dry_run else run(command, {})
     if alone:
         return _alone(command, requirement, fence, dry_run)
     place = socket or default_socket()
+    if dry_run:
+        return _rehearse(place, require, count)
+    bound = allocate(place, job or job_name(), count, require, least=least, share=share)
+    say(f"apples exec: {bound.job} on CPUs {bound.cpus}: {bound.guarantee}")
+    return run_allocated(place, bound, command)
+
+
+def _rehearse(place: Path, require: str, count: int) -> int:
     with TopologyClient(place) as client:
-        if dry_run:
-            return _rehearse(client, require, count)
-        plugin = ExecutionPlugin(client, place)
-        more = {"least": least, "share": share}
-        bound = plugin.allocate(job or job_name(), count, require, **more)
-        say(f"apples exec: {bound.job} on CPUs {bound.cpus}: {bound.guarantee}")
-        return plugin.run(bound, command)
-
-
-def _rehearse(client: TopologyClient, require: str, count: int) -> int:
-    found = client.ask("satisfies", requirement=require, count=count)
+        found = client.ask("satisfies", requirement=require, count=count)
     if found["satisfies"] == Satisfiability.YES:
         _show(CpuSet.parse(found["cpus"]))
         return 0
@@ -90,7 +103,7 @@ def _rehearse(client: TopologyClient, require: str, count: int) -> int:
     raise kind(f"{found['satisfies']}: {found['reason']} [{found['key']}]")
 
 
-def _alone(command: list[str], requirement: Requirement, title: str, dry_run: bool) -> int:
+def _alone(command: Sequence[str], requirement: Requirement, title: str, dry_run: bool) -> int:
     isolation, _ = find_backend(title)
     container, prefer = container_alone(requirement, isolation, live_topology())
     if dry_run:

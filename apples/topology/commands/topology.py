@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from apples.errors import InfeasibleError, UsageError
 from apples.topology import CpuSet, Topology, Unsatisfied, fit, load_topology
 from apples.topology.bindings import RankOrder, bindings, per_rank
-from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus, broker_of
-from apples.topology.cpus import MOST_CPUS
-from apples.topology.language import DEFAULT_BROKER, parse, requirement_of
-from apples.topology.options import Messages
-from apples.topology.requirement import CpusetType
+from apples.topology.broker import BrokerRequest, CpusetBroker, HostCpus
+from apples.topology.commands.options import messages_option
+from apples.topology.cpus import MAX_CPUS
+from apples.topology.language import parse
+from apples.topology.requirement import CPUSET
 from apples.topology.sources.this_machine import live_topology
 from apples.topology.text import (
     draw,
@@ -23,35 +19,48 @@ from apples.topology.text import (
     why_document,
     why_text,
 )
-from apples.ui.command_line import say, show_answer
-from apples.ui.options import Json
+from apples.ui.command_line import CommandGroup, say, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import INTEGER, Excludes, Requires, argument, option
 
 LIVE = "this machine"
 
-commands = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+commands = CommandGroup()
+MACHINE_RULES = (Excludes("FILE", "--live"), Requires("--source", "--live"))
 
-File = Annotated[
-    str | None,
-    typer.Argument(help="hwloc XML, or a synthetic string such as 'package:2 core:8 pu:2'."),
-]
-Live = Annotated[bool, typer.Option("--live", help="This machine, as far as it is ours.")]
-Source = Annotated[
-    str, typer.Option("--source", help="With --live: lstopo, pyhwloc or sys; default: the first.")
-]
-Count = Annotated[int, typer.Option("--count", "-n", help="CPUs the job needs.")]
-Free = Annotated[
-    str | None, typer.Option("--free", help="Free CPUs, as 0-3,8 (OS numbers); default: all.")
-]
-Require = Annotated[
-    str, typer.Option("--require", help="CPUSET[KEY=value;...], or KEY=value;... alone.")
-]
+file_argument = argument(
+    "file",
+    required=False,
+    help="hwloc XML, or a synthetic string such as 'package:2 core:8 pu:2'.",
+)
+live_option = option(
+    "--live", is_flag=True, help="This machine: the CPUs that this process may use."
+)
+source_option = option(
+    "--source",
+    metavar="NAME",
+    default="",
+    help="With --live: lstopo or sys; default: the first that is there.",
+)
+count_option = option("--count", "-n", type=INTEGER, default=1, help="CPUs the job needs.")
+free_option = option(
+    "--free", metavar="CPUS", help="Free CPUs, as 0-3,8 (OS numbers); default: all."
+)
+require_option = option(
+    "--require",
+    metavar="REQUIREMENT",
+    default="",
+    help="CPUSET[KEY=value;...], or KEY=value;... alone.",
+)
 
 
-@commands.command("show")
-def show_topology(
-    file: File = None, live: Live = False, source: Source = "", json: Json = False
-) -> int:
-    """Show what a machine is made of.
+@commands.command("show", rules=MACHINE_RULES)
+@file_argument
+@live_option
+@source_option
+@json_option
+def show_topology(file: str | None, live: bool, source: str, json: bool) -> int:
+    """Show the parts of a machine: packages, caches, cores and CPUs.
 
     Example: apples topology show 'package:2 core:4 pu:2'
     """
@@ -63,36 +72,39 @@ def show_topology(
     return 0
 
 
-@commands.command("fit")
+@commands.command("fit", rules=MACHINE_RULES)
+@file_argument
+@count_option
+@free_option
+@require_option
+@option("--ranks", type=INTEGER, default=1, help="Processes to bind, for srun.")
+@messages_option
+@live_option
+@source_option
+@json_option
 def fit_job(
-    file: File = None,
-    count: Count = 1,
-    free: Free = None,
-    require: Require = "",
-    ranks: Annotated[int, typer.Option("--ranks", help="Processes to bind, for srun.")] = 1,
-    messages: Messages = None,
-    live: Live = False,
-    source: Source = "",
-    json: Json = False,
+    file: str | None,
+    count: int,
+    free: str | None,
+    require: str,
+    ranks: int,
+    messages: str | None,
+    live: bool,
+    source: str,
+    json: bool,
 ) -> int:
-    """Say which free CPUs a job would get, and how to bind it to them; books nothing.
+    """Print the free CPUs that a job would get, and how to bind it to them; reserve nothing.
 
     Example: apples topology fit machine.xml --count 8 --free 0-31 --require "MAX_RADIUS=1"
     """
-    requirement = requirement_of(parse(require), count)
-    if requirement.kind is CpusetType.STATIC:
+    requirement = parse(require, count, broker=CPUSET)
+    if not 1 <= ranks <= MAX_CPUS:
         raise UsageError(
-            f"CPUSET_NAME={requirement.name}: its CPUs are known to the topology daemon of a host only",
-            code="cpuset-unknown",
-            value=requirement.name,
-        )
-    if not 1 <= ranks <= MOST_CPUS:
-        raise UsageError(
-            f"--ranks {ranks}: must be 1 to {MOST_CPUS}",
+            f"--ranks {ranks}: must be 1 to {MAX_CPUS}",
             code="value-range",
             option="--ranks",
             value=ranks,
-            bound=MOST_CPUS,
+            bound=MAX_CPUS,
         )
     topology = topology_of(file, live, source)
     found = fit(topology, free_of(topology, free), requirement)
@@ -128,21 +140,22 @@ def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankO
 
 
 @commands.command("why")
-def why(
-    hosts: Annotated[
-        list[str] | None,
-        typer.Argument(help="Machines, each with its free CPUs if not all are: FILE or FILE=0-3."),
-    ] = None,
-    count: Count = 1,
-    require: Require = "",
-    live: Live = False,
-    json: Json = False,
-) -> int:
-    """Say of each machine whether it can hold a job: yes, not now or never, with the one reason.
+@argument(
+    "hosts",
+    nargs=-1,
+    required=False,
+    help="Machines, each with its free CPUs if not all are: FILE or FILE=0-3.",
+)
+@count_option
+@require_option
+@live_option
+@json_option
+def why(hosts: tuple[str, ...], count: int, require: str, live: bool, json: bool) -> int:
+    """Print for each machine whether it can hold a job: yes, not now or never, with the reason.
 
     Example: apples topology why a.xml b.xml=0-7 --count 16 --require "MAX_RADIUS=1"
     """
-    expression = parse(require)
+    requirement = parse(require, count, broker=CPUSET)
     known = dict(_host(word) for word in hosts or ())
     if live:
         here = live_topology()
@@ -151,8 +164,8 @@ def why(
         raise UsageError(
             "name at least one machine, or --live", code="option-missing", option="--live"
         )
-    broker = broker_of(expression, {DEFAULT_BROKER: CpusetBroker(known.get)})
-    request = BrokerRequest(expression, count)
+    broker = CpusetBroker(known.get)
+    request = BrokerRequest(requirement, count)
     answers = {name: broker.satisfies(name, request) for name in known}
     ranking = broker.rank(list(known), request)
     show_answer(why_document(answers, ranking), why_text(answers, ranking), json)
@@ -161,16 +174,14 @@ def why(
 
 def topology_of(file: str | None, live: bool, source: str = "") -> Topology:
     """Return the machine that the options name: a file, a synthetic string, or this one."""
-    if live == (file is not None):
-        raise UsageError(
-            "name a file or a synthetic string, or --live, and not both",
-            code="option-conflict" if live else "option-missing",
-            option="--live",
-        )
-    if file is None:
+    if live:
         return live_topology(source)
-    if source:
-        raise UsageError("--source goes with --live", code="option-missing", option="--live")
+    if file is None:
+        raise UsageError(
+            "FILE or --live is required: a file, a synthetic string, or this machine",
+            code="argument-missing",
+            argument="FILE",
+        )
     return load_topology(file)
 
 

@@ -1,8 +1,8 @@
-"""The verbs that begin and end an allocation, and what a requirement as written means to this host."""
+"""The verbs that begin and end an allocation, and the meaning of a requirement on this host."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from apples.errors import ApplesError, InfeasibleError, LaunchError, UsageError
@@ -13,17 +13,17 @@ from apples.topology.daemon.protocol import AllocateRequest, BindRequest, Caller
 from apples.topology.daemon.releasing import Releaser
 from apples.topology.daemon.resize_requests import NodeManager, ResizeReply
 from apples.topology.daemon.sharing import leave
-from apples.topology.daemon.state import AllocationState, CpuAllocation, EndCondition
+from apples.topology.daemon.state import (
+    AllocationState,
+    AttachedRequirement,
+    CpuAllocation,
+    EndCondition,
+)
 from apples.topology.isolation.affinity import started
 from apples.topology.isolation.backend import IsolationError
-from apples.topology.language import (
-    DEFAULT_BROKER,
-    RequirementExpression,
-    merge,
-    parse,
-    requirement_of,
-)
+from apples.topology.language import merge, parse
 from apples.topology.requirement import (
+    CPUSET,
     CpusetOption,
     CpusetType,
     Fit,
@@ -34,23 +34,15 @@ from apples.topology.requirement import (
 
 
 def read_requirement(node: NodeLedger, text: str, count: int) -> Requirement:
-    """Return what a job requires, the site's requirements merged in.
+    """Return the requirement of a job, merged with those of the site.
 
     Raises
     ------
     UsageError
-        It cannot be read, is for another broker, or asks for what this daemon does not do.
+        It is not valid, is for another broker, or needs a feature that this daemon lacks. Permanent.
     """
-    own = parse(text)
-    if own.broker != DEFAULT_BROKER:
-        raise UsageError(
-            f"requirement: this daemon reads {DEFAULT_BROKER}[...], not {own.broker}[...]",
-            code="broker-unknown",
-            value=own.broker,
-            known=[DEFAULT_BROKER],
-        )
-    merged = merge(_site(node.options.mandatory), own, _site(node.options.default))
-    requirement = requirement_of(merged, count)
+    site = (_site(node.options.mandatory), _site(node.options.default))
+    requirement = merge(site[0], parse(text, count, broker=CPUSET), site[1])
     if requirement.kind is CpusetType.NONE:
         raise UsageError(
             "CPUSET_TYPE=none: there is nothing to allocate; run the command with apples exec",
@@ -58,19 +50,11 @@ def read_requirement(node: NodeLedger, text: str, count: int) -> Requirement:
             field="CPUSET_TYPE",
             value="none",
         )
-    if requirement.kind is CpusetType.STATIC:
-        raise UsageError(
-            "CPUSET_TYPE=static: this daemon makes dynamic sets only; enter an administrator's set "
-            "with its own tools (cgexec, systemd)",
-            code="cpuset-type-unsupported",
-            field="CPUSET_TYPE",
-            value="static",
-        )
     return requirement
 
 
 def job_requirement(node: NodeLedger, job: CpuAllocation, count: int) -> Requirement:
-    """Return what a running job required, for another number of CPUs."""
+    """Return the requirement of a running job for another number of CPUs."""
     return read_requirement(node, job.requirement, count)
 
 
@@ -128,13 +112,45 @@ def cpus_of(found: Fit | Unsatisfied, job: str) -> CpuSet:
     return found.cpus
 
 
-def _site(text: str) -> RequirementExpression | None:
+def check_quota(node: NodeLedger, caller: Caller, name: str, cpus: int) -> None:
+    """Let a job have so many CPUs, or not: the operator's requests are not limited.
+
+    Raises
+    ------
+    LaunchError
+        The caller would have more jobs or CPUs than one user may.
+    """
+    if caller.operator:
+        return
+    options = node.options
+    own = [
+        job
+        for job in node.state.jobs.values()
+        if job.principal == caller.principal and job.job != name
+    ]
+    has = sum(len(job.taken) for job in own)
+    for field, value, bound in (
+        ("jobs", len(own) + 1, options.most_jobs),
+        ("cpus", has + cpus, options.most_cpus),
+    ):
+        if value > bound:
+            raise LaunchError(
+                f"{name}: {caller.principal} would have {value} {field.replace('cpus', 'CPUs')}, "
+                f"{bound} are allowed",
+                code="quota-exceeded",
+                job=name,
+                principal=caller.principal,
+                field=field,
+                value=value,
+                bound=bound,
+            )
+
+
+def _site(text: str) -> Requirement | None:
     return parse(text) if text else None
 
 
 Answer = dict[str, Any]
-Seal = Callable[[Answer], dict[str, Any]]
-"""Answer -> how it stands in the record that makes it true."""
 
 
 class Allocator:
@@ -143,7 +159,7 @@ class Allocator:
     Parameters
     ----------
     node, manager, releasing
-        The host, who shares it, and who ends jobs.
+        The ledger of the host, its node manager, and the releaser of jobs.
     """
 
     def __init__(self, node: NodeLedger, manager: NodeManager, releasing: Releaser) -> None:
@@ -151,46 +167,67 @@ class Allocator:
         self._manager = manager
         self._releasing = releasing
 
-    async def allocate(self, caller: Caller, request: AllocateRequest, seal: Seal) -> Answer:
-        """Choose CPUs, record them, make the container; ask mates to shrink if that is wanted."""
+    async def allocate(self, caller: Caller, request: AllocateRequest) -> Answer:
+        """Choose CPUs, record them, make the container; ask mates to shrink if that is wanted.
+
+        A request for a job that has CPUs by an equal request gets those CPUs: a client whose connection broke, or
+        whose daemon was killed, asks again.
+        """
         node = self._node
         job, requirement = self._wanted(caller, request)
+        if job.job in node.state.jobs:
+            return self._repeated(job, requirement)
         found = fit(node.topology, node.free, requirement)
         if not isinstance(found, Unsatisfied):
+            check_quota(
+                node, caller, job.job, len(found.cpus)
+            )  # whole cores may be more than asked
             mems = memory_nodes(node, requirement, found.cpus)
             given = job.change(owns=found.cpus, holds=found.cpus, mems=mems)
-            return self._start(given, {given.job: given}, requirement, seal, {})
+            return self._start(given, {given.job: given}, requirement, {})
         sharing = request.share and job.malleable and can_share(requirement)
         if found.verdict is Satisfiability.NEVER or not sharing:
             raise refused(job.job, found)
         async with self._manager.lock:
+            if job.job in node.state.jobs:  # the same request came before and had the lock
+                return self._repeated(job, requirement)
             changes, heard = await self._manager.welcome(job, request.seconds)
-            # The mates were waited for, and other requests ran meanwhile: what was checked is checked again.
+            # Other requests ran while the mates adapted, so the name is checked again.
             if job.job in node.state.jobs:
-                raise UsageError(
-                    f"{job.job}: a job of this name started meanwhile; use another name",
-                    code="job-exists",
-                    job=job.job,
-                )
+                for name in heard.keys() & node.state.jobs.keys():
+                    self._manager.notify(node.state.jobs[name])
+                return self._repeated(job, requirement)
             changes[job.job] = changes[job.job].change(number=node.state.number + 1)
-            return self._start(changes[job.job], changes, requirement, seal, heard)
+            return self._start(changes[job.job], changes, requirement, heard)
+
+    def _repeated(self, wanted: CpuAllocation, requirement: Requirement) -> Answer:
+        """Answer a request for a job that exists.
+
+        Raises
+        ------
+        UsageError
+            The job has another requirement or owner process, or does not run. Permanent.
+        """
+        job = self._node.state.jobs[wanted.job]
+        if job.state is not AllocationState.RUNNING or not job.is_repeated_by(wanted):
+            raise UsageError(
+                f"{job.job}: a job of this name exists ({job.state}); use another name",
+                code="job-exists",
+                job=job.job,
+                value=job.state.value,
+            )
+        self._releasing.renew_claim(job)
+        return self._answer(job, requirement, {})
 
     def _wanted(
         self, caller: Caller, request: AllocateRequest
     ) -> tuple[CpuAllocation, Requirement]:
-        """Return the job without CPUs, and its requirement; everything about it that can be wrong is."""
+        """Return the job without CPUs, and its requirement; reject a request that is not valid."""
         node, name = self._node, request.job
-        if name in node.state.jobs:
-            raise UsageError(
-                f"{name}: a job of this name exists ({node.state.jobs[name].state}); use another name",
-                code="job-exists",
-                job=name,
-                value=node.state.jobs[name].state.value,
-            )
         if request.ends is EndCondition.KEEPER and not caller.keeper:
-            raise UsageError(
-                f"{name}: until: a process of another host cannot be the keeper",
-                code="process-not-local",
+            raise LaunchError(
+                f"{name}: the process that asked has ended",
+                code="process-lost",
                 job=name,
                 field="until",
             )
@@ -203,19 +240,13 @@ class Allocator:
                 value=request.least,
                 bound=request.count,
             )
-        text = request.requirement
-        if request.message is not None:
-            message = node.state.messages.get(name, {}).get(request.message)
-            if message is None:
-                raise UsageError(
-                    f"{name}: there is no message {request.message}",
-                    code="message-unknown",
-                    job=name,
-                    value=request.message,
-                )
-            text = message.text
+        text, attached = request.requirement, node.state.attached.get(name)
+        if name in node.state.jobs:
+            text = text or node.state.jobs[name].requirement
+        elif attached is not None:
+            text = text or attached.requirement
         requirement = read_requirement(node, text, request.count)
-        self._check_quota(caller, request)
+        check_quota(node, caller, name, request.count)
         job = CpuAllocation(
             name,
             node.state.number + 1,
@@ -230,77 +261,52 @@ class Allocator:
         )
         return job, requirement
 
-    def _check_quota(self, caller: Caller, request: AllocateRequest) -> None:
-        if caller.operator:
-            return
-        options = self._node.options
-        own = [j for j in self._node.state.jobs.values() if j.principal == caller.principal]
-        if len(own) >= options.most_jobs:
-            raise LaunchError(
-                f"{request.job}: {caller.principal} has {len(own)} jobs already",
-                code="quota-exceeded",
-                job=request.job,
-                principal=caller.principal,
-                field="jobs",
-                value=len(own) + 1,
-                bound=options.most_jobs,
-            )
-        has = sum(len(job.taken) for job in own)
-        if has + request.count > options.most_cpus:
-            raise LaunchError(
-                f"{request.job}: {caller.principal} has {has} CPUs and asks {request.count}, "
-                f"{options.most_cpus} are allowed",
-                code="quota-exceeded",
-                job=request.job,
-                principal=caller.principal,
-                field="cpus",
-                value=has + request.count,
-                bound=options.most_cpus,
-            )
-
     def _start(
         self,
         job: CpuAllocation,
         changes: dict[str, CpuAllocation],
         requirement: Requirement,
-        seal: Seal,
         heard: dict[str, ResizeReply],
     ) -> Answer:
         """Record the jobs, make their containers and answer; undo all where the kernel refuses."""
         node = self._node
-        preferred = preferred_nodes(node, requirement, job.holds)
-        answer: Answer = {
+        answer = self._answer(job, requirement, heard)
+        attached = node.state.attached.get(job.job)
+        node.commit(changes)
+        try:
+            node.fit(changes)
+        except IsolationError:
+            self._undo(job, attached)
+            raise
+        for name in changes.keys() - {job.job}:
+            self._manager.notify(node.state.jobs[name])
+        self._releasing.guard(job)
+        return answer
+
+    def _answer(
+        self, job: CpuAllocation, requirement: Requirement, heard: dict[str, ResizeReply]
+    ) -> Answer:
+        node = self._node
+        return {
             "job": job.job,
             "number": job.number,
             "cpus": str(job.holds),
             "mems": str(job.mems),
-            "prefer": str(preferred),
+            "prefer": str(preferred_nodes(node, requirement, job.holds)),
             "pen": job.name(node.mark),
-            "mates": {name: said.value for name, said in heard.items()},
+            "mates": {name: reply.value for name, reply in heard.items()},
         }
-        # Record, then kernel, then answer. The record holds the answer, so that a client whose connection broke,
-        # or whose daemon crashed, gets the same one when it asks again.
-        sealed = seal(answer)
-        node.commit(changes, **sealed)
-        try:
-            node.fit(changes)
-        except IsolationError:
-            self._undo(job, sealed["answer"])
-            raise
-        for name in changes.keys() - {job.job}:
-            self._manager.told(node.state.jobs[name])
-        self._releasing.guard(job)
-        return answer
 
-    def _undo(self, job: CpuAllocation, answer: dict[str, Any]) -> None:
+    def _undo(self, job: CpuAllocation, attached: AttachedRequirement | None) -> None:
         node = self._node
         node.isolation.remove(job.name(node.mark))
         back = leave(node.state.jobs, job.job)
-        node.commit({job.job: None, **back}, retract=[answer["by"], answer["id"]])
+        attach = {} if attached is None else {job.job: asdict(attached)}
+        node.commit({job.job: None, **back}, attach=attach)
         node.unfitted.discard(job.job)
         node.refit(back)
         for name in back:
-            self._manager.told(node.state.jobs[name])
+            self._manager.notify(node.state.jobs[name])
 
     async def bind(self, caller: Caller, request: BindRequest) -> Answer:
         """Move the process that asks into the container of the job."""
@@ -314,13 +320,7 @@ class Allocator:
                 value=job.state.value,
                 needed=AllocationState.RUNNING.value,
             )
-        if not caller.process:
-            raise UsageError(
-                f"{job.job}: a process of another host cannot enter it",
-                code="process-not-local",
-                job=job.job,
-            )
-        if started(caller.process) != caller.start:
+        if not caller.keeper or started(caller.process) != caller.start:
             raise LaunchError(
                 f"{job.job}: the process that asked is gone",
                 code="process-lost",
@@ -340,9 +340,21 @@ class Allocator:
             "pen": job.name(node.mark),
         }
 
-    async def deallocate(self, request: DeallocateRequest, seal: Seal) -> Answer:
-        """End the job."""
-        held = self._node.state.jobs[request.job].taken
-        answer: Answer = {"job": request.job, "freed": str(held)}
-        await self._releasing.release(request.job, request.grace, seal(answer))
-        return answer
+    async def deallocate(self, request: DeallocateRequest) -> Answer:
+        """End the job.
+
+        Raises
+        ------
+        UsageError
+            Its number is not the one of the request: the allocation has ended, and another has its name.
+        """
+        job = self._node.state.jobs[request.job]
+        if request.number not in {None, job.number}:
+            raise UsageError(
+                f"deallocate: {job.job} has number {job.number}, not {request.number}",
+                code="job-unknown",
+                verb="deallocate",
+                job=job.job,
+            )
+        await self._releasing.release(request.job, request.grace)
+        return {"job": request.job, "freed": str(job.taken)}

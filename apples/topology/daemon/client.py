@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import secrets
 import socket
 import struct
 from pathlib import Path
@@ -20,6 +20,7 @@ from apples.errors import (
 )
 from apples.io.connection import LineConnection
 from apples.io.json_lines import LineError
+from apples.io.sockets import socket_name
 
 SOCKET_VARIABLE: Final = "APPLES_TOPOLOGYD_SOCKET"
 """Names the daemon's socket to a job's processes."""
@@ -31,6 +32,10 @@ OPERATOR_SOCKET: Final = "operator.sock"
 SYSTEM_SOCKET: Final = Path("/run/apples") / SOCKET
 SECONDS: Final = 70.0
 """More than the longest that a request may ask the daemon to wait."""
+ABSENT: Final = frozenset({errno.ENOENT, errno.ECONNREFUSED})
+"""Errors of a connection attempt that mean: no daemon listens there."""
+FORM_ERRORS: Final = frozenset({"field-missing", "field-unknown", "verb-unknown"})
+"""Codes by which a daemon rejects a request of another version."""
 
 
 def default_socket() -> Path:
@@ -43,20 +48,15 @@ def default_socket() -> Path:
     return SYSTEM_SOCKET if SYSTEM_SOCKET.exists() or not own.exists() else own
 
 
-def fresh_id() -> str:
-    """Return an id for a new request."""
-    return secrets.token_hex(12)
-
-
 class TopologyClient:
     """A connection to a daemon. A context manager.
 
     Parameters
     ----------
     place
-        Path of the socket, or (host, port) for TLS.
-    token, authority
-        For TLS: the token, and the file of certificates to trust.
+        Path of the socket; default: that of this host's daemon.
+    seconds
+        Time limit of each answer.
 
     Raises
     ------
@@ -66,23 +66,26 @@ class TopologyClient:
 
     def __init__(
         self,
-        place: Path | tuple[str, int] | None = None,
+        place: Path | None = None,
         *,
-        token: str = "",
-        authority: Path | None = None,
         seconds: float = SECONDS,
     ) -> None:
         self._seconds = seconds
         place = place or default_socket()
         try:
-            self._connection = LineConnection(_connected(place, token, authority, seconds))
+            self._connection = LineConnection(_connected(place, seconds))
         except OSError as error:
-            where = place if isinstance(place, Path) else f"{place[0]}:{place[1]}"
+            reason = error.strerror or error
+            if error.errno in ABSENT:
+                raise LaunchError(
+                    f"no topology daemon at {place}: {reason}; start one with: apples topologyd",
+                    code="daemon-unreachable",
+                    address=str(place),
+                ) from None
             raise LaunchError(
-                f"no topology daemon at {where}: {error.strerror or error}; start one with: "
-                "apples topologyd",
+                f"cannot connect to the topology daemon at {place}: {reason}",
                 code="daemon-unreachable",
-                address=str(where),
+                address=str(place),
             ) from None
 
     def ask(self, verb: str, **fields: Any) -> dict[str, Any]:
@@ -93,8 +96,7 @@ class TopologyClient:
         ApplesError
             The daemon's refusal, with its exit code.
         LaunchError, DeadlineError
-            It went away, or did not answer in time: whether it did what was asked is not known; ask again
-            with the same request id.
+            The daemon ended, or did not answer in time. It may have carried the request out; repeat the request.
         """
         self.send({"verb": verb, **fields})
         answer = self.receive(self._seconds)
@@ -106,8 +108,25 @@ class TopologyClient:
                 seconds=self._seconds,
             )
         if not answer.get("ok"):
-            raise error_of(answer)
+            refusal = error_of(answer)
+            if refusal.code in FORM_ERRORS and verb != "status":
+                self._check_version()
+            raise refusal
         return _Answer(answer)
+
+    def _check_version(self) -> None:
+        """Raise LaunchError if the daemon takes the requests of another version."""
+        from apples.topology.daemon.protocol import PROTOCOL  # noqa: PLC0415 - slow to load
+
+        protocol = self.ask("status").get("protocol", 1)
+        if protocol != PROTOCOL:
+            raise LaunchError(
+                f"the topology daemon is of another version (protocol {protocol}, here {PROTOCOL}): restart "
+                "apples topologyd",
+                code="daemon-outdated",
+                value=protocol,
+                expected=PROTOCOL,
+            )
 
     def send(self, document: dict[str, Any]) -> None:
         """Send a line."""
@@ -160,11 +179,7 @@ class TopologyClient:
         self.close()
 
 
-def _connected(
-    place: Path | tuple[str, int], token: str, authority: Path | None, seconds: float
-) -> socket.socket:
-    if not isinstance(place, Path):
-        return _over_tls(place, token, authority, seconds)
+def _connected(place: Path, seconds: float) -> socket.socket:
     operators = place.with_name(OPERATOR_SOCKET)
     if os.access(operators, os.W_OK):
         with contextlib.suppress(OSError):  # of a daemon that was killed, or that has none
@@ -174,43 +189,19 @@ def _connected(
 
 def _over_unix(place: Path, seconds: float) -> socket.socket:
     local = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Where many wait to be accepted the kernel lets a blocking connect wait for as long as SO_SNDTIMEO says; one
-    # that does not block, as with a time-out of Python's, is refused at once.
+    # If the queue of the socket is full, a blocking connect waits for SO_SNDTIMEO. A connect that does not block,
+    # as with a timeout of Python, fails at once.
     whole = int(seconds)
     span = struct.pack("ll", whole, int((seconds - whole) * 1e6))
     local.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
     try:
-        local.connect(str(place))
+        with socket_name(place) as name:
+            local.connect(name)
     except OSError:
         local.close()
         raise
     local.settimeout(seconds)
     return local
-
-
-def _over_tls(
-    place: tuple[str, int], token: str, authority: Path | None, seconds: float
-) -> socket.socket:
-    import ssl  # noqa: PLC0415 - slow to load, and a job's own side never needs it
-
-    from apples.io.tls import client_context  # noqa: PLC0415 - as above
-
-    context = client_context(authority)
-    plain = socket.create_connection(place, timeout=seconds)
-    try:
-        remote = context.wrap_socket(plain, server_hostname=place[0])
-    except ssl.SSLError as error:
-        plain.close()
-        raise LaunchError(
-            f"{place}: TLS: {error.reason or error}",
-            code="tls-failed",
-            address=f"{place[0]}:{place[1]}",
-        ) from None
-    except OSError:
-        plain.close()
-        raise
-    remote.sendall(token.encode() + b"\n")
-    return remote
 
 
 class _Answer(dict[str, Any]):

@@ -1,4 +1,4 @@
-"""``topologyd``: the topology daemon of this host, and what its operator asks it."""
+"""``topologyd``: the topology daemon of this host, and the requests of its operator."""
 
 from __future__ import annotations
 
@@ -6,84 +6,103 @@ import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import cast
 
-import typer
-
-import nws
 from apples.errors import LaunchError
 from apples.io import state
 from apples.io.folder import Folder, check_private
 from apples.io.identity import identity_of
-from apples.io.tls import Tls, tls_of
 from apples.topology import CpuSet, load_topology
 from apples.topology.daemon.client import (
     SOCKET,
     SYSTEM_SOCKET,
     TopologyClient,
     default_socket,
-    fresh_id,
 )
 from apples.topology.daemon.node import DaemonOptions, NodeLedger
 from apples.topology.daemon.server import Server
+from apples.topology.documents import TopologydDocument
 from apples.topology.isolation.detection import BACKENDS, find_backend, probe
 from apples.topology.machine import Topology
 from apples.topology.sources.this_machine import live_topology
 from apples.topology.text import daemon_text, fences_document, fences_text
-from apples.ui.command_line import say, show_answer
-from apples.ui.options import Json
-from apples.ui.tokens import issue
+from apples.ui.command_line import command, say, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import FILE, NUMBER, Excludes, Only, Requires, integer, option
 
-Words = Annotated[list[str] | None, typer.Option("--ignore", help="Pattern of foreign sets.")]
+words_option = option(
+    "--ignore", metavar="PATTERN", multiple=True, help="Pattern of foreign sets."
+)
 
 
+@command(
+    rules=(
+        Excludes("--probe", "--status", "--release"),
+        Only("--probe", "--json"),
+        Only("--status", "--run", "--json"),
+        Only("--release", "--run"),
+        Requires("--json", "--probe", "--status"),
+    )
+)
+@option("--directory", metavar="FOLDER", type=FILE, help="Where the journal is kept.")
+@option("--run", metavar="FOLDER", type=FILE, help="Directory of the socket.")
+@option("--fence", metavar="NAME", default="auto", help=f"auto, {', '.join(BACKENDS)}.")
+@option(
+    "--topology", metavar="FILE", default="", help="hwloc XML or synthetic; default: this machine."
+)
+@option("--reserve", metavar="CPUS", default="", help="CPUs that no job gets.")
+@words_option
+@option(
+    "--sharing-factor",
+    metavar="FRACTION",
+    type=NUMBER,
+    default=0.5,
+    help="Largest fraction of a job's CPUs that a guest gets.",
+)
+@option(
+    "--mandatory",
+    metavar="REQUIREMENT",
+    default="",
+    help="The site's requirement; wins over a job's.",
+)
+@option(
+    "--default",
+    metavar="REQUIREMENT",
+    default="",
+    help="The site's requirement; a job's wins over it.",
+)
+@option("--most-jobs", type=integer(1), default=256, help="Most jobs of one user.")
+@option("--most-cpus", type=integer(1), default=65536, help="Most CPUs of one user.")
+@option(
+    "--restored",
+    is_flag=True,
+    help="The directory is a restored copy, and the original is not in use.",
+)
+@option("--probe", "probing", is_flag=True, help="Print which kinds of isolation work here, end.")
+@option("--status", is_flag=True, help="Ask the running daemon, end.")
+@option("--release", metavar="JOB", default="", help="End this job of the running daemon.")
+@json_option
 def topologyd(
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="Where the journal is kept.")
-    ] = None,
-    run: Annotated[Path | None, typer.Option("--run", help="Directory of the socket.")] = None,
-    fence: Annotated[str, typer.Option("--fence", help=f"auto, {', '.join(BACKENDS)}.")] = "auto",
-    topology: Annotated[
-        str, typer.Option("--topology", help="hwloc XML or synthetic; default: this machine.")
-    ] = "",
-    reserve: Annotated[str, typer.Option("--reserve", help="CPUs that are never given.")] = "",
-    ignore: Words = None,
-    sharing_factor: Annotated[
-        float, typer.Option("--sharing-factor", help="Part that may be taken from a mate.")
-    ] = 0.5,
-    mandatory: Annotated[
-        str, typer.Option("--mandatory", help="The site's requirement; wins over a job's.")
-    ] = "",
-    default: Annotated[
-        str, typer.Option("--default", help="The site's requirement; a job's wins over it.")
-    ] = "",
-    most_jobs: Annotated[int, typer.Option("--most-jobs", min=1, help="Of one user.")] = 256,
-    most_cpus: Annotated[int, typer.Option("--most-cpus", min=1, help="Of one user.")] = 65536,
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT for TLS as well.")] = "",
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
-    restored: Annotated[
-        bool,
-        typer.Option(
-            "--restored", help="The directory is a copy; what it was copied from is gone."
-        ),
-    ] = False,
-    new_token: Annotated[
-        str, typer.Option("--new-token", help="Make a token of this name, print it, end.")
-    ] = "",
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="read, write; default read.")
-    ] = None,
-    probing: Annotated[bool, typer.Option("--probe", help="Try the ladder here, end.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="Ask the running daemon, end.")] = False,
-    release: Annotated[
-        str, typer.Option("--release", help="End this job of the running daemon.")
-    ] = "",
-    json: Json = False,
+    directory: Path | None,
+    run: Path | None,
+    fence: str,
+    topology: str,
+    reserve: str,
+    ignore: tuple[str, ...],
+    sharing_factor: float,
+    mandatory: str,
+    default: str,
+    most_jobs: int,
+    most_cpus: int,
+    restored: bool,
+    probing: bool,
+    status: bool,
+    release: str,
+    json: bool,
 ) -> int:
     """Run the topology daemon of this host until stopped, or ask the one that runs.
 
-    It listens on a UNIX socket and knows by the kernel who asks; jobs go on when it stops.
+    It listens on a UNIX socket, where the kernel identifies the user. Jobs continue when it stops.
 
     Example: apples topologyd; apples topologyd --status
     """
@@ -94,12 +113,9 @@ def topologyd(
         return _status(place, json)
     if release:
         with TopologyClient(place) as client:
-            client.ask("deallocate", request=fresh_id(), job=release)
+            client.ask("deallocate", job=release)
         return 0
     home = made(directory or home_directory())
-    tokens = home / "tokens.json"
-    if new_token:
-        return issue(nws.TokenFile(tokens), new_token, scope or ["read"])
     options = DaemonOptions(
         sharing_factor=sharing_factor,
         most_jobs=most_jobs,
@@ -109,10 +125,9 @@ def topologyd(
         mandatory=mandatory,
         default=default,
     )
-    tls = tls_of(listen, certificate, key, tokens)
     machine = load_topology(topology) if topology else live_topology()
     here = run or socket_directory(home)
-    serve(machine, fence, options, home, here, tls, say, restored=restored)
+    serve(machine, fence, options, home, here, say, restored=restored)
     return 0
 
 
@@ -127,7 +142,7 @@ def _status(place: Path, json: bool) -> int:
     with TopologyClient(place) as client:
         found, jobs = client.ask("status"), client.ask("jobs")["jobs"]
     found.pop("ok")
-    document = {**found, "jobs": jobs}
+    document = cast("TopologydDocument", {**found, "jobs": jobs})
     show_answer(document, daemon_text(document), json)
     return 0
 
@@ -138,7 +153,6 @@ def serve(
     options: DaemonOptions,
     home: Path,
     run: Path,
-    tls: Tls | None,
     talk: Callable[[str], None],
     *,
     restored: bool = False,
@@ -152,7 +166,7 @@ def serve(
     home, run
         Directories of the journal and of the socket.
     talk
-        Hears which isolation does not hold, what is wrong, and where the daemon listens.
+        Prints a line: failed isolation methods, problems and the socket.
     restored
         Whether `home` is a copy of a directory that is gone for good, and goes on as it.
     """
@@ -169,17 +183,16 @@ def serve(
         node = NodeLedger(machine, held, kept, identity_of(kept, restored=restored), options)
 
         async def main() -> None:
-            server = Server(node, here, kept, tls)
+            server = Server(node, here, kept)
             serving = asyncio.create_task(server.serve())
             ready = asyncio.create_task(server.ready.wait())
             await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
             if server.ready.is_set():
                 for problem in node.problems[:20]:
                     talk(f"apples topologyd: {problem}")
-                where = f" and {tls.host}:{server.port}" if tls else ""
                 guarantee = levels[-1].guarantee
                 talk(
-                    f"apples topologyd: {run / SOCKET}{where}; CPUs {node.universe}, free "
+                    f"apples topologyd: {run / SOCKET}; CPUs {node.universe}, free "
                     f"{node.free}; {held.title}: {guarantee.value if guarantee else ''}"
                 )
             ready.cancel()
@@ -189,13 +202,13 @@ def serve(
 
 
 def home_directory() -> Path:
-    """Return where the journal is kept when nobody says."""
+    """Return the default directory of the journal."""
     given = os.environ.get("STATE_DIRECTORY")
     return Path(given) if given else state.directory() / "topologyd"
 
 
 def socket_directory(home: Path) -> Path:
-    """Return where the socket is made when nobody says."""
+    """Return the default directory of the socket."""
     given = os.environ.get("RUNTIME_DIRECTORY")
     if given:
         return Path(given)

@@ -1,15 +1,15 @@
-"""`TopologyRequestHandler`: answers requests of any connection; `authorise` decides who may ask for what."""
+"""`TopologyRequestHandler`: answers requests of any connection; `authorise` checks permissions."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from apples.errors import LaunchError, UsageError
 from apples.topology.allocator import fit
 from apples.topology.daemon import protocol
-from apples.topology.daemon.allocating import Allocator, Answer, Seal, read_requirement
+from apples.topology.daemon.allocating import Allocator, Answer, read_requirement
 from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.protocol import READING, Caller
 from apples.topology.daemon.recovery import recover
@@ -17,23 +17,17 @@ from apples.topology.daemon.releasing import Releaser
 from apples.topology.daemon.resize_requests import NodeManager
 from apples.topology.daemon.resizing import Resizer
 from apples.topology.daemon.state import (
-    ANSWER_SECONDS,
     AllocationState,
-    Answered,
+    AttachedRequirement,
     CpuAllocation,
-    Message,
-    answer_document,
-    digest_of,
-    message_document,
 )
 from apples.topology.requirement import Satisfiability, Unsatisfied
 
-Act = Callable[[Caller, Any, Seal], Coroutine[Any, Any, Answer]]
-MOST_POSTED = 4096
-"""Jobs that may have messages before they are allocated."""
-MOST_POSTED_OF_ONE = 256
-MOST_WRITTEN_OF_ONE = 1 << 20
-"""Of one principal that is not the operator: such jobs, and bytes of all its messages."""
+Act = Callable[[Caller, Any], Coroutine[Any, Any, Answer]]
+ATTACHED_SECONDS = 86_400.0
+"""How long an attached requirement waits for the allocation of its job."""
+MAX_ATTACHED, MAX_ATTACHED_OF_USER = 4096, 256
+"""Attached requirements of all users, and of one user except the operator."""
 
 
 class TopologyRequestHandler:
@@ -53,17 +47,16 @@ class TopologyRequestHandler:
         resizing = Resizer(node, self.manager, self.releasing)
         self._acts: Mapping[str, Act] = {
             "allocate": allocating.allocate,
-            "bind": lambda caller, request, _: allocating.bind(caller, request),
-            "deallocate": lambda _, request, seal: allocating.deallocate(request, seal),
-            "suspend": lambda _, request, seal: resizing.suspend(request, seal),
-            "resume": lambda _, request, seal: resizing.resume(request, seal),
-            "resize": lambda _, request, seal: resizing.resize(request, seal),
-            "post": self._post,
+            "bind": allocating.bind,
+            "deallocate": lambda _, request: allocating.deallocate(request),
+            "suspend": lambda _, request: resizing.suspend(request),
+            "resume": resizing.resume,
+            "resize": resizing.resize,
+            "attach": self._attach,
         }
-        self._running: dict[tuple[str, str], tuple[str, asyncio.Task[Answer]]] = {}
 
     def start(self) -> None:
-        """Recover, and watch over what was recovered; inside a running event loop."""
+        """Recover, and watch the recovered jobs. Call it inside a running event loop."""
         recover(self.node)
         for job in list(self.node.state.jobs.values()):
             if job.state is AllocationState.RELEASING:
@@ -72,62 +65,27 @@ class TopologyRequestHandler:
                 self.releasing.guard(job)
 
     def watch(self) -> None:
-        """Look at everything that changes without a request, and forget old messages."""
+        """Check everything that changes without a request, and drop old attached requirements."""
         self.releasing.watch()
-        state, old = self.node.state, self.node.clock() - ANSWER_SECONDS
-        forget = [
-            name
-            for name, messages in state.messages.items()
-            if name not in state.jobs and max(m.at for m in messages.values()) < old
-        ]
+        old = self.node.clock() - ATTACHED_SECONDS
+        forget = [name for name, it in self.node.state.attached.items() if it.at < old]
         if forget:
             self.node.commit({}, forget=forget)
 
     async def answer(self, caller: Caller, request: Any) -> Answer:
-        """Return the answer to a request; one that was answered before gets that answer again.
+        """Return the answer to a request. The same request again changes nothing more.
 
         Raises
         ------
         ApplesError
             The refusal. Nothing has changed.
         """
-        identity = getattr(request, "request", None)
-        if identity is None:
-            authorise(self.node, caller, request)
-            return self._current(await self._act(caller, request, _unsealed))
-        key = (caller.principal, identity)
-        digest = digest_of(request.model_dump())
-        known = self.node.state.answered(*key, digest)
-        if known is not None:
-            return self._current(known)
         authorise(self.node, caller, request)
-
-        def seal(it: Answer) -> dict[str, Any]:
-            answered = Answered(digest, it, self.node.clock())
-            return {"answer": answer_document(*key, answered)}
-
-        if key not in self._running:
-            task = asyncio.get_running_loop().create_task(self._act(caller, request, seal))
-            self._running[key] = digest, task
-            task.add_done_callback(lambda _: self._running.pop(key, None))
-        running, task = self._running[key]
-        if running != digest:
-            raise UsageError(
-                f"request {identity}: this id is in use for another request",
-                code="request-id-reused",
-                value=identity,
-            )
-        try:
-            return self._current(await asyncio.shield(task))
-        finally:
-            del task  # the traceback of its refusal holds this frame: a cycle, with the whole connection in it
-
-    async def _act(self, caller: Caller, request: Any, seal: Seal) -> Answer:
         act = self._acts.get(request.verb)
-        return self._look(request) if act is None else await act(caller, request, seal)
+        return self._current(self._query(request) if act is None else await act(caller, request))
 
-    def _look(self, request: Any) -> Answer:
-        """Answer what changes nothing of the jobs."""
+    def _query(self, request: Any) -> Answer:
+        """Answer a request that changes no job."""
         match request:
             case protocol.ReadRequest():
                 return self._read(request)
@@ -135,7 +93,9 @@ class TopologyRequestHandler:
                 return self._satisfies(request)
             case protocol.JobsRequest():
                 jobs = self.node.state.jobs.values()
-                return {"jobs": [self._told(j) for j in jobs if request.job in {None, j.job}]}
+                return {
+                    "jobs": [self._public_fields(j) for j in jobs if request.job in {None, j.job}]
+                }
             case protocol.RescanRequest():
                 self.watch()
                 return self._status()
@@ -146,7 +106,7 @@ class TopologyRequestHandler:
         )
 
     def _current(self, answer: Answer) -> Answer:
-        """Return an answer with what the isolation backend guarantees now."""
+        """Return an answer with the present guarantee of the isolation backend."""
         guarantee = self.node.guarantees.get(str(answer.get("job")))
         return answer if guarantee is None else {**answer, "guarantee": guarantee.value}
 
@@ -155,6 +115,7 @@ class TopologyRequestHandler:
         jobs = node.state.jobs.values()
         return {
             "schema": "apples.topologyd/1",
+            "protocol": protocol.PROTOCOL,
             "fence": node.isolation.title,
             "universe": str(node.universe),
             "sharing_factor": node.options.sharing_factor,
@@ -169,8 +130,8 @@ class TopologyRequestHandler:
             "problems": list(node.problems),
         }
 
-    def _told(self, job: CpuAllocation) -> Answer:
-        """Return what anybody may know of a job."""
+    def _public_fields(self, job: CpuAllocation) -> Answer:
+        """Return the public fields of a job."""
         guarantee = self.node.guarantees.get(job.job)
         return {
             "job": job.job,
@@ -200,61 +161,46 @@ class TopologyRequestHandler:
             "version": node.version,
         }
 
-    async def _post(self, caller: Caller, request: protocol.PostRequest, seal: Seal) -> Answer:
-        state = self.node.state
-        if request.job not in state.messages and len(state.messages) >= MOST_POSTED:
-            raise LaunchError(
-                f"{MOST_POSTED} jobs have messages already",
-                code="too-many-messages",
-                field="jobs",
-                bound=MOST_POSTED,
+    async def _attach(self, caller: Caller, request: protocol.AttachRequest) -> Answer:
+        node, name = self.node, request.job
+        read_requirement(node, request.requirement, 1)
+        if name in node.state.jobs:
+            raise UsageError(
+                f"{name}: the job has its CPUs already; attach a requirement before",
+                code="job-exists",
+                job=name,
+                value=node.state.jobs[name].state.value,
             )
-        if not caller.operator:
-            jobs, size = state.written(caller.principal)
-            if request.job not in state.posted and jobs >= MOST_POSTED_OF_ONE:
+        others = [it for job, it in node.state.attached.items() if job != name]
+        own = sum(it.principal == caller.principal for it in others)
+        for field, value, bound in (
+            ("attached", len(others) + 1, MAX_ATTACHED),
+            ("attached", 0 if caller.operator else own + 1, MAX_ATTACHED_OF_USER),
+        ):
+            if value > bound:
                 raise LaunchError(
-                    f"{jobs} jobs have messages of {caller.principal} already",
+                    f"{name}: {value} jobs would have requirements but no CPUs, {bound} are allowed",
                     code="quota-exceeded",
-                    job=request.job,
+                    job=name,
                     principal=caller.principal,
-                    field="messages",
-                    value=jobs + 1,
-                    bound=MOST_POSTED_OF_ONE,
+                    field=field,
+                    value=value,
+                    bound=bound,
                 )
-            if size + len(request.text.encode()) > MOST_WRITTEN_OF_ONE:
-                raise LaunchError(
-                    f"{caller.principal} has messages of {size} bytes, {MOST_WRITTEN_OF_ONE} are allowed",
-                    code="quota-exceeded",
-                    job=request.job,
-                    principal=caller.principal,
-                    field="bytes",
-                    value=size + len(request.text.encode()),
-                    bound=MOST_WRITTEN_OF_ONE,
-                )
-        message = Message(request.number, request.text, caller.principal, self.node.clock())
-        answer: Answer = {"job": request.job, "number": request.number}
-        posts = [message_document(message)]
-        self.node.commit({}, job=request.job, posts=posts, **seal(answer))
-        return answer
+        entry = AttachedRequirement(request.requirement, caller.principal, node.clock())
+        node.commit({}, attach={name: asdict(entry)})
+        return {"job": name}
 
     def _read(self, request: protocol.ReadRequest) -> Answer:
-        found = self.node.state.messages.get(request.job, {})
-        if request.number is not None and request.number not in found:
-            raise UsageError(
-                f"{request.job}: there is no message {request.number}",
-                code="message-unknown",
-                job=request.job,
-                value=request.number,
-            )
-        wanted = sorted(found) if request.number is None else [request.number]
-        return {"job": request.job, "messages": [message_document(found[n]) for n in wanted]}
+        state = self.node.state
+        entry = state.jobs.get(request.job) or state.attached[request.job]
+        return {"job": request.job, "requirement": entry.requirement}
 
 
 def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
-    """Let a request pass, or not: the one place where that is decided.
+    """Check whether a caller may make a request. This is the only check of permissions.
 
-    Every caller that may connect may look. A job is its owner's, and its messages belong to the first that posted;
-    the operator may act on all.
+    Every user may read the status. A job, also one to come, belongs to its owner; the operator may change all.
 
     Raises
     ------
@@ -263,13 +209,6 @@ def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
     """
     if request.verb in READING:
         return
-    if not caller.writes and request.verb != "read":
-        raise UsageError(
-            f"{request.verb}: {caller.principal} has read access only",
-            code="permission-denied",
-            verb=request.verb,
-            principal=caller.principal,
-        )
     if request.verb == "rescan":
         if not caller.operator:
             raise UsageError(
@@ -280,8 +219,9 @@ def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
             )
         return
     job = node.state.jobs.get(request.job)
-    owner = job.principal if job is not None else node.state.posted.get(request.job)
-    if owner is None and request.verb not in {"allocate", "post"}:
+    entry = job or node.state.attached.get(request.job)
+    owner = None if entry is None else entry.principal
+    if owner is None and request.verb not in {"allocate", "attach"}:
         raise UsageError(
             f"{request.verb}: there is no job {request.job}",
             code="job-unknown",
@@ -296,14 +236,10 @@ def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
             principal=caller.principal,
             job=request.job,
         )
-    if job is None and request.verb not in {"allocate", "post", "read"}:
+    if job is None and request.verb not in {"allocate", "attach", "read"}:
         raise UsageError(
             f"{request.verb}: there is no job {request.job}",
             code="job-unknown",
             verb=request.verb,
             job=request.job,
         )
-
-
-def _unsealed(_: Answer) -> dict[str, Any]:
-    return {}

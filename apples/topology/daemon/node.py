@@ -82,7 +82,7 @@ class DaemonOptions:
                 )
 
 
-MOST_PROBLEMS: Final = 200
+MAX_PROBLEMS: Final = 200
 JOURNAL: Final = "apples.topologyd-journal/1"
 """Schema of the daemon's journal."""
 MARK: Final = 8
@@ -93,31 +93,31 @@ SLACK_BYTES: Final = 1 << 25
 
 
 class NodeLedger:
-    """One host's CPUs: who has which, on disk and in the kernel.
+    """The CPUs of each job of a host, on disk and in the kernel.
 
     Parameters
     ----------
     topology
         The machine.
     isolation
-        What keeps jobs on their CPUs.
+        The isolation backend.
     folder
         Where the journal is.
     identity
         Of that directory (`identity_of`): its beginning is the mark that this daemon's containers bear.
     clock
-        Seconds since the epoch, for what is kept and for how long.
+        Returns seconds since the epoch.
     slack_bytes
         Bytes beyond those of the state after which the journal is written anew.
 
     Attributes
     ----------
     version
-        Of the free map; grows with every change of it. Begins anew with the daemon, whose `epoch` tells.
+        Of the free map: it grows with each change. It starts anew with the daemon, which has another `epoch` then.
     problems
-        What an operator should know, one line each, newest last.
+        Lines for the operator, the newest last.
     unfitted
-        Jobs whose containers the kernel refused to make as the ledger has them; tried again by the watch.
+        Jobs whose containers differ from the ledger, since the kernel refused a change. The watch tries again.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class NodeLedger:
         return found
 
     def rescan(self) -> None:
-        """Look again at what surrounds us and which sets others have."""
+        """Read the usable CPUs and the foreign cpusets again."""
         universe, mems = self.isolation.universe()
         ours = f"topologyd-{self.mark}-"
         sets = self.isolation.sets()
@@ -194,7 +194,7 @@ class NodeLedger:
                     self.report(f"CPUs {held & job.holds} of {job.job} are in the set {path} too")
 
     def commit(self, jobs: Mapping[str, CpuAllocation | None], **more: Any) -> None:
-        """Record what some jobs are from now on (None: gone), and whatever else goes with it.
+        """Record the new state of some jobs (None: ended), with further fields of the record.
 
         Raises
         ------
@@ -217,24 +217,22 @@ class NodeLedger:
         self.journal.append(record)
         self.state.apply(record)
         journal = self.journal
-        kept = len(self.state.jobs) + sum(map(len, self.state.answers.values()))
+        entries = len(self.state.jobs) + len(self.state.attached)
         if (
-            journal.lines > SLACK + 2 * kept
+            journal.lines > SLACK + 2 * entries
             or journal.bytes > self._slack_bytes + 2 * journal.least_bytes
         ):
             try:
                 self.journal.rewrite(self.state.records())
             except ApplesError as error:
-                self.report(
-                    str(error)
-                )  # what was asked for is on the disk; the next record retries
+                self.report(str(error))  # the record is on the disk; the next one retries
 
     def fit(self, names: Iterable[str]) -> None:
-        """Make the containers of some jobs what the ledger says: first all that shrink, then all that grow.
+        """Change the containers of some jobs to match the ledger: first those that shrink, then those that grow.
 
         Raises
         ------
-        FenceError
+        IsolationError
             The kernel refused one of them; the others are done.
         """
         found = (self.state.jobs.get(name) for name in names)
@@ -254,7 +252,7 @@ class NodeLedger:
             raise IsolationError(str(refused), **coded(refused))
 
     def refit(self, names: Iterable[str]) -> None:
-        """Do as `fit` where no client waits for it: what is refused is reported and tried again."""
+        """As `fit`, for changes that no client waits for: report a refusal; the watch tries again."""
         try:
             self.fit(names)
         except IsolationError as error:
@@ -271,7 +269,7 @@ class NodeLedger:
     def report(self, problem: str) -> None:
         """Note something an operator should know; once."""
         if problem not in self.problems:
-            self.problems = [*self.problems[1 - MOST_PROBLEMS :], problem]
+            self.problems = [*self.problems[1 - MAX_PROBLEMS :], problem]
 
     def containers(self) -> frozenset[str]:
         """Return the names of the containers that bear our mark."""
@@ -280,7 +278,7 @@ class NodeLedger:
 
 
 def boot() -> str:
-    """Return what identifies the time since this machine was started."""
+    """Return the id of this start of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""What may be asked of the daemon, line by line: JSON objects, checked, bounded; and who may ask it.
+"""The requests of the daemon: JSON objects, one a line, checked and bounded; and the caller of a request.
 
 An answer is one line as well: ``{"ok": true, ...}`` or ``{"ok": false, "error": .., "code": ..}`` with the
 exit code that a command ends with: 2 wrong for good, 3 never on this host, 4 not now, 7 too late.
@@ -17,17 +17,16 @@ from apples.errors import ApplesError, UsageError
 from apples.io.json_lines import LineError, decode
 from apples.topology.daemon.state import EndCondition
 
-LONGEST_TEXT: Final = 8192
-"""Characters of a message or requirement."""
-MOST_MESSAGES: Final = 128
-"""Messages of one job."""
-MOST_WAIT: Final = 60.0
+PROTOCOL: Final = 3
+"""Version of the requests, in the answer to `status`. In 3 a request has no id: it may be repeated as it is."""
+MAX_TEXT: Final = 4096
+"""Characters of a requirement."""
+MAX_WAIT: Final = 60.0
 JOB: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 JobName = Annotated[str, Field(pattern=JOB)]
-RequestId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,64}$")]
-Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Seconds = Annotated[float, Field(ge=0, le=MOST_WAIT)]
+Text = Annotated[str, Field(max_length=MAX_TEXT)]
+Seconds = Annotated[float, Field(ge=0, le=MAX_WAIT)]
 Count = Annotated[int, Field(ge=1, le=1 << 16)]
 
 
@@ -61,8 +60,8 @@ class AllocateRequest(_Request):
 
     Attributes
     ----------
-    requirement, message
-        ``CPUSET[...]``, or the number of the job's message in which it is found.
+    requirement
+        ``CPUSET[...]``; empty: the one that is attached to the job, if there is one.
     least
         The job is malleable and cannot do with less; 0: it is not.
     share
@@ -70,19 +69,17 @@ class AllocateRequest(_Request):
     """
 
     verb: Literal["allocate"]
-    request: RequestId
     job: JobName
     count: Count = 1
     requirement: Text = ""
-    message: int | None = Field(default=None, ge=0)
     least: int = Field(default=0, ge=0, le=1 << 16)
     share: bool = False
-    until: Literal["keeper", "empty", "told"] = "keeper"
+    until: Literal["keeper", "empty", "idle", "told"] = "keeper"
     seconds: Seconds = 5.0
 
     @property
     def ends(self) -> EndCondition:
-        """What ends the allocation."""
+        """The condition that ends the allocation."""
         return EndCondition(self.until)
 
 
@@ -94,11 +91,17 @@ class BindRequest(_Request):
 
 
 class DeallocateRequest(_Request):
-    """Kill what is left of a job and free its CPUs; first politely, for `grace` seconds."""
+    """Kill the processes of a job and free its CPUs; with `grace`, SIGTERM so many seconds earlier.
+
+    Attributes
+    ----------
+    number
+        Of the allocation; a later one of the same name is left alone. None: the allocation of this name.
+    """
 
     verb: Literal["deallocate"]
-    request: RequestId
     job: JobName
+    number: int | None = None
     grace: Seconds = 0.0
 
 
@@ -106,7 +109,6 @@ class SuspendRequest(_Request):
     """Stop a job and give its CPUs back."""
 
     verb: Literal["suspend"]
-    request: RequestId
     job: JobName
 
 
@@ -114,7 +116,6 @@ class ResumeRequest(_Request):
     """Let a suspended job go on, on its old CPUs if they are free, else on others."""
 
     verb: Literal["resume"]
-    request: RequestId
     job: JobName
 
 
@@ -122,32 +123,28 @@ class CpuResizeRequest(_Request):
     """Give a running job more or fewer CPUs; it has `seconds` to acknowledge that it gave some up."""
 
     verb: Literal["resize"]
-    request: RequestId
     job: JobName
     count: Count
     seconds: Seconds = 5.0
 
 
-class PostRequest(_Request):
-    """Attach a text to a job, under a number; the job need not be there yet (bpost)."""
+class AttachRequest(_Request):
+    """Attach a requirement to a job to come (LSF's bpost); `AllocateRequest` without one uses it."""
 
-    verb: Literal["post"]
-    request: RequestId
+    verb: Literal["attach"]
     job: JobName
-    text: Text
-    number: int = Field(default=0, ge=0, lt=MOST_MESSAGES)
+    requirement: Text
 
 
 class ReadRequest(_Request):
-    """The texts of a job, or one of them (bread)."""
+    """Return the requirement of a job (LSF's bread)."""
 
     verb: Literal["read"]
     job: JobName
-    number: int | None = Field(default=None, ge=0, lt=MOST_MESSAGES)
 
 
 class FollowRequest(_Request):
-    """Be told of every change of a job's CPUs; the connection stays open for `AcknowledgeRequest`."""
+    """Send each change of a job's CPUs; the connection stays open for `AcknowledgeRequest`."""
 
     verb: Literal["follow"]
     job: JobName
@@ -161,7 +158,7 @@ class AcknowledgeRequest(_Request):
 
 
 class RescanRequest(_Request):
-    """Look at foreign sets, orphans and quarantine now."""
+    """Check foreign sets, orphans and quarantine now."""
 
     verb: Literal["rescan"]
 
@@ -176,7 +173,7 @@ DaemonRequest = Annotated[
     | SuspendRequest
     | ResumeRequest
     | CpuResizeRequest
-    | PostRequest
+    | AttachRequest
     | ReadRequest
     | FollowRequest
     | AcknowledgeRequest
@@ -186,34 +183,31 @@ DaemonRequest = Annotated[
 _REQUEST: TypeAdapter[Any] = TypeAdapter(DaemonRequest)
 
 READING: Final = frozenset({"status", "jobs", "satisfies"})
-"""What anybody may ask who may connect; everything else is for the owner of the job and the operator."""
+"""Requests of all users; all others are for the owner of the job and the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks.
+    """The user and process of a connection.
 
     Attributes
     ----------
     principal
-        ``uid:1000`` or ``token:ada``: the owner of what it allocates.
+        ``uid:1000``: the owner of the jobs that it allocates.
     operator
-        May act on everybody's jobs.
-    writes
-        May change anything at all.
+        Whether it may change the jobs of all users.
     process, start
-        The process that asks and when it began; 0 for one on another host.
+        The process and its start time; 0 if it has ended.
     """
 
     principal: str
     operator: bool = False
-    writes: bool = True
     process: int = 0
     start: str = ""
 
     @property
     def keeper(self) -> str:
-        """What identifies the process as long as this machine is up; empty for none."""
+        """The id of the process until the machine is started again; empty: none."""
         return f"{self.process}:{self.start}" if self.process and self.start else ""
 
 
@@ -223,7 +217,7 @@ def parse_request(line: bytes) -> Any:
     Raises
     ------
     UsageError
-        It is none; the message names the field and never repeats its value. Permanent.
+        It is not valid. The message names the field without its value. Permanent.
     """
     try:
         document = decode(line)
@@ -257,7 +251,7 @@ REQUEST_CODES: Final[Mapping[str, str]] = {
 def _plain(problem: Any) -> str:
     kind = str(problem["type"])
     if kind.startswith("union_tag"):
-        return "one of the verbs of docs/how-to/topologyd.md is wanted"
+        return "unknown verb; apples help topologyd lists the verbs"
     return str(problem["msg"])[:200]
 
 

@@ -1,7 +1,7 @@
-"""What a daemon does first: read the journal, and make the kernel look like it.
+"""The first step of a daemon: read the journal, and change the kernel's containers to match it.
 
-After a reboot no job is left; after anything else every job keeps its CPUs. A container that the journal knows
-nothing of is adopted while there are processes in it, and removed if there are none.
+After a reboot no job is left; after anything else every job keeps its CPUs. A container that is not in the
+journal is adopted if it has processes, and removed if it is empty.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _adopt(node: NodeLedger, name: str) -> None:
 
 
 def _put_right(node: NodeLedger) -> None:
-    """Give up what records that were lost would have said: no job has a CPU that two claim."""
+    """Resolve conflicts after lost records: a CPU that two jobs claim stays with the newer one."""
     wrong = violations(node.state.jobs, node.topology.cpus)
     if not wrong:
         return

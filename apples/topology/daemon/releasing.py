@@ -1,4 +1,4 @@
-"""Ending jobs: the kill loop with its deadline, quarantine, and the watch that finds what was left.
+"""Ending jobs: the kill loop with its deadline, quarantine, and the watch for processes that are left.
 
 Nothing here goes by process numbers: a container bears the number of its allocation, which is never used twice,
 and every process in it is killed; a job that came later under the same name has another container.
@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from apples.errors import LaunchError
 from apples.io.journal import JournalError
@@ -25,18 +25,18 @@ from apples.topology.isolation.backend import IsolationError
 from apples.topology.isolation.freezers import signal_members
 
 FIRST_PAUSE: Final = 0.002
-LONGEST_PAUSE: Final = 0.05
+MAX_PAUSE: Final = 0.05
 
 
 class Releaser:
-    """Ends jobs, at once or when what keeps them has ended.
+    """Ends jobs, at once or at their end condition.
 
     Parameters
     ----------
     node
         The ledger of their jobs.
     manager
-        Tells owners that they have their CPUs back.
+        Notifies owners of returned CPUs.
 
     Attributes
     ----------
@@ -52,13 +52,8 @@ class Releaser:
         self._claims: dict[str, asyncio.TimerHandle] = {}
         self._strays: dict[str, frozenset[int]] = {}
 
-    async def release(
-        self, name: str, grace: float = 0.0, sealed: Mapping[str, Any] | None = None
-    ) -> None:
-        """Kill what is left of a job and free its CPUs; a second request waits for the same end.
-
-        `sealed` is the answer as it goes into the record that says so: what was begun is finished after a
-        crash, and a client that asks again is to hear that it was done.
+    async def release(self, name: str, grace: float = 0.0) -> None:
+        """Kill the processes of a job and free its CPUs; a second request waits for the same end.
 
         Raises
         ------
@@ -68,19 +63,17 @@ class Releaser:
             Nothing can be recorded now; it stays as it is.
         """
         if name not in self.tasks:
-            release = self._release(name, grace, sealed or {})
+            release = self._release(name, grace)
             task = asyncio.get_running_loop().create_task(release)
             self.tasks[name] = task
             task.add_done_callback(lambda _: self.tasks.pop(name, None))
-        elif sealed:
-            self._node.commit({}, **sealed)
         await asyncio.shield(self.tasks[name])
 
     def soon(self, name: str) -> None:
-        """Release a job without anybody waiting for it."""
+        """Start to release a job, without waiting."""
         if name in self.tasks or name not in self._node.state.jobs:
             return
-        task = asyncio.get_running_loop().create_task(self._release(name, 0.0, {}))
+        task = asyncio.get_running_loop().create_task(self._release(name, 0.0))
         self.tasks[name] = task
 
         def done(ended: asyncio.Task[None]) -> None:
@@ -90,7 +83,7 @@ class Releaser:
 
         task.add_done_callback(done)
 
-    async def _release(self, name: str, grace: float, sealed: Mapping[str, Any]) -> None:
+    async def _release(self, name: str, grace: float) -> None:
         job = self._node.state.jobs[name]
         container = job.name(self._node.mark)
         if job.state is AllocationState.RUNNING and grace > 0:
@@ -102,15 +95,15 @@ class Releaser:
             if job.state is AllocationState.QUARANTINED
             else job.change(state=AllocationState.RELEASING)
         )
-        self._node.commit({name: ending}, **sealed)
+        self._node.commit({name: ending})
         self._manager.ended(name)
         self.forget(name)
         if not await self._until(lambda: self._round(container), self._node.options.kill_seconds):
-            self._quarantine(name, container, sealed)
+            self._quarantine(name, container)
         self.gone(name)
 
     def gone(self, name: str) -> None:
-        """Record that a job whose container is gone is no more; its CPUs go where they belong."""
+        """Record the end of a job whose container is gone, and return its CPUs to their owners."""
         node = self._node
         changes = leave(node.state.jobs, name)
         node.commit({name: None, **changes})
@@ -118,10 +111,10 @@ class Releaser:
         node.unfitted.discard(name)
         node.refit(changes)
         for changed in changes:
-            self._manager.told(node.state.jobs[changed])
+            self._manager.notify(node.state.jobs[changed])
 
     def _round(self, container: str) -> bool:
-        """Remove the container, or kill who is in it; whether it is gone."""
+        """Remove the container, or kill its processes; return whether it is gone."""
         isolation = self._node.isolation
         if isolation.remove(container):
             return True
@@ -129,12 +122,10 @@ class Releaser:
             isolation.kill(container)
         return isolation.remove(container)
 
-    def _quarantine(self, name: str, container: str, sealed: Mapping[str, Any]) -> None:
+    def _quarantine(self, name: str, container: str) -> None:
         node = self._node
         job = node.state.jobs[name]
-        answer = sealed.get("answer")
-        more = {"retract": [answer["by"], answer["id"]]} if answer else {}
-        node.commit({name: job.change(state=AllocationState.QUARANTINED)}, **more)
+        node.commit({name: job.change(state=AllocationState.QUARANTINED)})
         left = sorted(node.isolation.processes(container))[:5]
         raise LaunchError(
             f"{name}: processes {left} cannot be killed; CPUs {job.taken} are in quarantine",
@@ -151,32 +142,51 @@ class Releaser:
             if loop.time() > end:
                 return False
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            pause = min(2 * pause, MAX_PAUSE)
         return True
 
     def guard(self, job: CpuAllocation) -> None:
-        """Watch for the end of what keeps a job, and that somebody enters it in time."""
+        """Watch the owner process of a job, and release a job that no process enters in time."""
         if job.until is EndCondition.KEEPER:
             self._guard_keeper(job)
         if not self._node.isolation.processes(job.name(self._node.mark)):
-            loop = asyncio.get_running_loop()
-            seconds = self._node.options.claim_seconds
-            self._claims[job.job] = loop.call_later(seconds, self._unclaimed, job)
+            self._await_claim(job)
+
+    def _await_claim(self, job: CpuAllocation) -> None:
+        """Release a job unless a process enters it in time."""
+        loop = asyncio.get_running_loop()
+        seconds = self._node.options.claim_seconds
+        self._claims[job.job] = loop.call_later(seconds, self._unclaimed, job)
+
+    def renew_claim(self, job: CpuAllocation) -> None:
+        """Give a job that waits for its first process the whole claim time again."""
+        if job.job in self._claims:
+            self.claimed(job.job)
+            self._await_claim(job)
 
     def guard_again(self, job: CpuAllocation) -> None:
-        """Take in that a job has come back: whether it is watched has not changed, what is watched has."""
+        """Watch a resumed job anew."""
         self.forget(job.job)
         self.guard(job)
 
     def _guard_keeper(self, job: CpuAllocation) -> None:
-        process, _, start = job.keeper.partition(":")
+        """Watch the process that keeps a job; `watch` tries again where that is not possible now."""
+        number, _, start = job.keeper.partition(":")
+        ended, descriptor = True, -1
         try:
-            descriptor = os.pidfd_open(int(process))
-        except (OSError, ValueError):
-            self.soon(job.job)
+            if number.isdigit() and started(int(number)) == start:
+                descriptor = os.pidfd_open(int(number))
+                ended = started(int(number)) != start  # the number may be another process's by now
+        except ProcessLookupError:
+            pass
+        except OSError as error:  # too few descriptors, or a kernel without this call
+            self._node.report(f"{job.job}: its owner process {number} is only polled: {error}")
+            if descriptor >= 0:
+                os.close(descriptor)
             return
-        if started(int(process)) != start:
-            os.close(descriptor)
+        if ended:
+            if descriptor >= 0:
+                os.close(descriptor)
             self.soon(job.job)
             return
         self._keepers[job.job] = descriptor
@@ -191,7 +201,7 @@ class Releaser:
         self._claims.pop(job.job, None)
         now = self._node.state.jobs.get(job.job)
         if now is not None and now.number == job.number and now.state is AllocationState.RUNNING:
-            self._node.report(f"{job.job}: nobody entered it in time: released")
+            self._node.report(f"{job.job}: no process entered it in time: released")
             self.soon(job.job)
 
     def claimed(self, name: str) -> None:
@@ -210,7 +220,7 @@ class Releaser:
             os.close(descriptor)
 
     def watch(self) -> None:
-        """Look once at everything that may have changed without anybody saying so."""
+        """Check everything that may have changed without a request."""
         node = self._node
         node.rescan()
         adopt_orphans(node)
@@ -223,14 +233,21 @@ class Releaser:
                     with contextlib.suppress(JournalError):
                         self.gone(name)
             elif job.state is AllocationState.RUNNING:
-                self._look_at(job, container)
+                self._check_running(job, container)
 
-    def _look_at(self, job: CpuAllocation, container: str) -> None:
+    def _check_running(self, job: CpuAllocation, container: str) -> None:
         node = self._node
+        if job.until is EndCondition.KEEPER and job.job not in self._keepers:
+            self._guard_keeper(job)
         inside = node.isolation.processes(container)
         if job.until is EndCondition.EMPTY and not inside and job.job not in self._claims:
             self.soon(job.job)
             return
+        if job.until is EndCondition.IDLE:
+            if inside:
+                self.claimed(job.job)
+            elif job.job not in self._claims:
+                self._await_claim(job)
         if job.job in node.unfitted:
             node.refit([job.job])
             with contextlib.suppress(IsolationError):

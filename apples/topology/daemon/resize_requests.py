@@ -20,14 +20,14 @@ from apples.topology.daemon.sharing import arrive
 from apples.topology.daemon.state import CpuAllocation
 from apples.topology.requirement import Unsatisfied
 
-MOST_EVENTS: Final = 64
+MAX_EVENTS: Final = 64
 """Changes that a follower may be behind; then it is let go and has to ask anew."""
-MOST_FOLLOWERS: Final = 1024
+MAX_FOLLOWERS: Final = 1024
 ATTEMPTS: Final = 3
 
 
 class ResizeReply(StrEnum):
-    """What became of asking a job to give up CPUs."""
+    """The outcome of a request to give up CPUs."""
 
     ACKNOWLEDGED = "acknowledged"
     TIMEOUT = "timeout"
@@ -36,22 +36,22 @@ class ResizeReply(StrEnum):
 
 @dataclass(eq=False)
 class ResizeFollower:
-    """A connection that is told of a job's resizes.
+    """A connection that receives a job's resizes.
 
     Attributes
     ----------
     events
-        What it has not been told yet; None ends the connection.
+        Changes to send; None ends the connection.
     """
 
     job: str
     events: asyncio.Queue[dict[str, Any] | None] = field(
-        default_factory=lambda: asyncio.Queue(MOST_EVENTS)
+        default_factory=lambda: asyncio.Queue(MAX_EVENTS)
     )
 
 
 class NodeManager:
-    """Asks jobs to shrink and tells them that they may grow.
+    """Asks jobs to shrink, and notifies them of new CPUs.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ class NodeManager:
         LaunchError
             There are too many. Transient.
         """
-        if sum(map(len, self._followers.values())) >= MOST_FOLLOWERS:
+        if sum(map(len, self._followers.values())) >= MAX_FOLLOWERS:
             raise LaunchError(
-                f"{MOST_FOLLOWERS} connections follow jobs already",
+                f"{MAX_FOLLOWERS} connections follow jobs already",
                 code="too-many-followers",
                 job=job,
-                bound=MOST_FOLLOWERS,
+                bound=MAX_FOLLOWERS,
             )
         follower = ResizeFollower(job)
         self._followers.setdefault(job, []).append(follower)
@@ -92,10 +92,10 @@ class NodeManager:
         if rest:
             self._followers[follower.job] = rest
         for serial in list(self._waiting):
-            self.acknowledge(follower, serial)  # what is gone will not say more
+            self.acknowledge(follower, serial)  # it cannot acknowledge any more
 
     def acknowledge(self, follower: ResizeFollower, serial: int) -> bool:
-        """Take in that a follower has adapted, or is gone; whether anybody still waits for it."""
+        """Record that a follower has adapted, or ended; return whether a request still waits for it."""
         silent, event = self._waiting.get(serial, (set(), None))
         if event is None or follower not in silent:
             return False
@@ -105,7 +105,7 @@ class NodeManager:
         return True
 
     def tell(self, job: str, event: Mapping[str, Any]) -> None:
-        """Put an event before all followers of a job; those who are too far behind are let go."""
+        """Queue an event for all followers of a job; drop followers that are too far behind."""
         for follower in list(self._followers.get(job, ())):
             try:
                 follower.events.put_nowait(dict(event))
@@ -115,8 +115,8 @@ class NodeManager:
                     follower.events.get_nowait()
                 follower.events.put_nowait(None)
 
-    def told(self, job: CpuAllocation) -> None:
-        """Tell a job what it has now: nothing to acknowledge."""
+    def notify(self, job: CpuAllocation) -> None:
+        """Notify a job of its present CPUs; it acknowledges nothing."""
         self.tell(job.job, {"event": "resized", "serial": 0, "cpus": str(job.holds)})
 
     def ended(self, job: str) -> None:
@@ -128,7 +128,7 @@ class NodeManager:
             follower.events.put_nowait(None)
 
     async def ask(self, targets: Mapping[str, CpuSet], seconds: float) -> dict[str, ResizeReply]:
-        """Ask jobs to adapt to fewer CPUs, all at once; return what each said within `seconds`."""
+        """Ask jobs to adapt to fewer CPUs, all at once; return the reply of each within `seconds`."""
         return dict(
             zip(
                 targets,
@@ -188,7 +188,7 @@ class NodeManager:
         finally:
             if found is None:  # those that were asked have made room for nothing
                 for name in asked.keys() & self._node.state.jobs.keys():
-                    self.told(self._node.state.jobs[name])
+                    self.notify(self._node.state.jobs[name])
         raise LaunchError(
             f"{guest.job}: not now: the jobs here kept changing; ask again",
             code="jobs-changing",

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
 
 from apples.errors import LaunchError, UsageError
 from apples.topology.allocator import fit
 from apples.topology.cpus import NO_CPUS, CpuSet
 from apples.topology.daemon.allocating import (
     Answer,
-    Seal,
+    check_quota,
     cpus_of,
     job_requirement,
     memory_nodes,
     refused,
 )
 from apples.topology.daemon.node import NodeLedger
-from apples.topology.daemon.protocol import CpuResizeRequest, ResumeRequest, SuspendRequest
+from apples.topology.daemon.protocol import (
+    Caller,
+    CpuResizeRequest,
+    ResumeRequest,
+    SuspendRequest,
+)
 from apples.topology.daemon.releasing import Releaser
 from apples.topology.daemon.resize_requests import NodeManager, ResizeReply
 from apples.topology.daemon.sharing import grow, leave, shrink
 from apples.topology.daemon.state import AllocationState, CpuAllocation
 from apples.topology.isolation.backend import CpuContainer, IsolationError
-from apples.topology.requirement import Unsatisfied
+from apples.topology.requirement import Requirement, Unsatisfied
 
 
 class Resizer:
@@ -33,7 +37,7 @@ class Resizer:
     Parameters
     ----------
     node, manager, releasing
-        The host, who asks jobs, and who watches over them.
+        The ledger of the host, its node manager, and the releaser of jobs.
     """
 
     def __init__(self, node: NodeLedger, manager: NodeManager, releasing: Releaser) -> None:
@@ -41,18 +45,20 @@ class Resizer:
         self._manager = manager
         self._releasing = releasing
 
-    async def suspend(self, request: SuspendRequest, seal: Seal) -> Answer:
+    async def suspend(self, request: SuspendRequest) -> Answer:
         """Stop the job, give its CPUs back: to their owners those it had as a guest."""
-        node, job = self._node, self._in(request.job, AllocationState.RUNNING)
+        node, job = self._node, self._node.state.jobs[request.job]
+        if job.state is AllocationState.SUSPENDED:
+            return {"job": job.job, "freed": str(job.was)}
+        self._in(request.job, AllocationState.RUNNING)
         container = job.name(node.mark)
         # Frozen before its CPUs are recorded as free: they are never given while its processes could run.
         node.isolation.freeze(container)
         was = job.owns | job.holds
         asleep = job.change(state=AllocationState.SUSPENDED, was=was, owns=NO_CPUS, holds=NO_CPUS)
         others = leave(node.state.jobs, job.job)
-        answer: Answer = {"job": job.job, "freed": str(was)}
         try:
-            node.commit({job.job: asleep, **others}, **seal(answer))
+            node.commit({job.job: asleep, **others})
         except BaseException:
             node.isolation.thaw(container)
             raise
@@ -61,11 +67,15 @@ class Resizer:
                 node.isolation.fit(CpuContainer(container, was, job.mems))
         node.refit(others)
         self._tell(others)
-        return answer
+        return {"job": job.job, "freed": str(was)}
 
-    async def resume(self, request: ResumeRequest, seal: Seal) -> Answer:
+    async def resume(self, caller: Caller, request: ResumeRequest) -> Answer:
         """Let the job go on: on its old CPUs if they are free, else on the best ones, if it may."""
-        node, job = self._node, self._in(request.job, AllocationState.SUSPENDED)
+        node, job = self._node, self._node.state.jobs[request.job]
+        if job.state is AllocationState.RUNNING:
+            return {"job": job.job, "cpus": str(job.holds), "mems": str(job.mems)}
+        self._in(request.job, AllocationState.SUSPENDED)
+        check_quota(node, caller, job.job, len(job.was))  # a suspended job's CPUs do not count
         requirement = job_requirement(node, job, len(job.was))
         if job.was <= node.free:
             cpus = job.was
@@ -87,14 +97,11 @@ class Resizer:
             was=NO_CPUS,
             mems=memory_nodes(node, requirement, cpus),
         )
-        answer: Answer = {"job": job.job, "cpus": str(cpus), "mems": str(awake.mems)}
-        sealed = seal(answer)
-        node.commit({job.job: awake}, **sealed)
+        node.commit({job.job: awake})
         try:
             node.fit([job.job])
         except IsolationError:
-            retract = [sealed["answer"]["by"], sealed["answer"]["id"]]
-            node.commit({job.job: job}, retract=retract)
+            node.commit({job.job: job})
             raise
         try:
             node.isolation.thaw(awake.name(node.mark))
@@ -102,10 +109,10 @@ class Resizer:
             node.unfitted.add(job.job)
             node.report(str(error))
         self._releasing.guard_again(awake)
-        self._manager.told(awake)
-        return answer
+        self._manager.notify(awake)
+        return {"job": job.job, "cpus": str(cpus), "mems": str(awake.mems)}
 
-    async def resize(self, request: CpuResizeRequest, seal: Seal) -> Answer:
+    async def resize(self, caller: Caller, request: CpuResizeRequest) -> Answer:
         """Give the job more CPUs, or have it give some up."""
         async with self._manager.lock:
             job = self._in(request.job, AllocationState.RUNNING)
@@ -118,51 +125,55 @@ class Resizer:
                     value=request.count,
                     bound=job.least,
                 )
-            # A CPU that is lent or borrowed has its owner on record; a resize would lose who that is.
+            # A lent or borrowed CPU has its owner on record; a resize would lose that owner.
             if job.owns != job.holds:
                 raise LaunchError(
                     f"{job.job}: not now: it shares CPUs with another job",
                     code="job-shares-cpus",
                     job=job.job,
                 )
-            cpus, heard = await self._changed(job, request)
+            requirement = job_requirement(self._node, job, request.count)
+            cpus, heard = await self._changed(caller, job, requirement, request)
             changed = job.change(owns=cpus, holds=cpus, count=request.count)
-            requirement = job_requirement(self._node, job, len(cpus))
             changed = changed.change(mems=memory_nodes(self._node, requirement, cpus))
-            answer: dict[str, Any] = {
-                "job": job.job,
-                "cpus": str(cpus),
-                "mems": str(changed.mems),
-                "heard": heard,
-            }
-            self._change(job, changed, seal(answer))
-        return answer
+            self._change(job, changed)
+        return {
+            "job": job.job,
+            "cpus": str(cpus),
+            "mems": str(changed.mems),
+            "heard": heard,
+        }
 
-    def _change(self, job: CpuAllocation, changed: CpuAllocation, sealed: dict[str, Any]) -> None:
+    def _change(self, job: CpuAllocation, changed: CpuAllocation) -> None:
         """Record a job as it is to be and make its container so; undone where the kernel refuses."""
         node = self._node
-        node.commit({job.job: changed}, **sealed)
+        node.commit({job.job: changed})
         try:
             node.fit([job.job])
         except IsolationError:
-            answer = sealed["answer"]
-            node.commit({job.job: job}, retract=[answer["by"], answer["id"]])
+            node.commit({job.job: job})
             node.refit([job.job])
             self._tell([job.job])
             raise
         self._tell([job.job])
 
     async def _changed(
-        self, job: CpuAllocation, request: CpuResizeRequest
+        self,
+        caller: Caller,
+        job: CpuAllocation,
+        requirement: Requirement,
+        request: CpuResizeRequest,
     ) -> tuple[CpuSet, ResizeReply | None]:
-        """Return the CPUs the job is to have, and what it said to fewer of them."""
+        """Return the new CPUs of the job, and its reply if they are fewer."""
         node = self._node
         if request.count >= len(job.holds):
-            found = grow(node.topology, job, node.free, request.count)
+            found = grow(node.topology, job, node.free, requirement)
             if isinstance(found, Unsatisfied):
                 raise refused(job.job, found)
+            if len(found) > len(job.holds):
+                check_quota(node, caller, job.job, len(found))
             return found, None
-        target = shrink(node.topology, job, request.count)
+        target = shrink(node.topology, job, requirement)
         heard = await self._manager.ask({job.job: target}, request.seconds)
         if node.state.jobs.get(job.job) is not job:
             raise LaunchError(
@@ -186,4 +197,4 @@ class Resizer:
 
     def _tell(self, names: Iterable[str]) -> None:
         for name in names:
-            self._manager.told(self._node.state.jobs[name])
+            self._manager.notify(self._node.state.jobs[name])

@@ -1,6 +1,6 @@
-"""Where the daemon listens (a UNIX socket and, if asked, TLS with a token), and one connection: lines in and out.
+"""`Server` listens on UNIX sockets; `Connection` serves one of them, line by line.
 
-The kernel says who is at the other end of the socket; every line is bounded in size and time.
+The kernel identifies the user at the other end. Every line is bounded in size and time.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ import signal
 import socket
 from typing import Any, Final
 
-import nws
 from apples.errors import ApplesError, LaunchError, UsageError, system_code
 from apples.io.credentials import peer_credentials
 from apples.io.documents import lock
 from apples.io.folder import Folder, check_private
 from apples.io.json_lines import MAX_LINE_BYTES, encode
-from apples.io.tls import Tls, server_context
 from apples.topology.daemon import protocol
 from apples.topology.daemon.client import OPERATOR_SOCKET, SOCKET
-from apples.topology.daemon.fairness import ConnectionTable, FairTurns
+from apples.topology.daemon.fairness import ConnectionTable, Turns
 from apples.topology.daemon.handler import TopologyRequestHandler, authorise
 from apples.topology.daemon.node import NodeLedger
 from apples.topology.daemon.protocol import Caller
@@ -46,9 +44,9 @@ class Connection:
     Parameters
     ----------
     handler
-        Who answers.
+        Answers requests.
     turns
-        Whose request is begun next, of all connections.
+        The turns of all connections.
     reader, writer
         The streams; the reader's limit is `MAX_LINE_BYTES`.
     """
@@ -56,7 +54,7 @@ class Connection:
     def __init__(
         self,
         handler: TopologyRequestHandler,
-        turns: FairTurns,
+        turns: Turns,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -66,16 +64,16 @@ class Connection:
         self._writer = writer
 
     async def serve(self, caller: Caller) -> None:
-        """Answer until the caller goes, is silent for too long, or says what cannot be read.
+        """Answer until the caller ends, sends nothing for too long, or sends an invalid line.
 
         Waiting here is `asyncio.timeout` and never `asyncio.wait_for`: that one (Python 3.11) leaves a cycle of
         task, traceback and streams behind each connection, and may drop a cancellation. Two thousand such cycles
-        took the collector 200 ms in one go, in which nobody was answered.
+        took the collector 200 ms at once, during which the daemon answered no request.
         """
         seconds = FIRST_SECONDS
         while line := await self._line(seconds):
             seconds = NEXT_SECONDS
-            await self._turns.turn(caller)
+            await self._turns.wait(caller)
             try:
                 request = protocol.parse_request(line)
                 if isinstance(request, protocol.FollowRequest):
@@ -157,7 +155,7 @@ class Connection:
                 await hearing
 
     async def _hear(self, follower: ResizeFollower) -> None:
-        """Take acknowledgements until the connection ends or says anything else."""
+        """Read acknowledgements until the connection ends or sends another request."""
         while line := await self._line(86_400.0):
             try:
                 request = protocol.parse_request(line)
@@ -170,12 +168,12 @@ class Connection:
 
 
 def peer(connection: socket.socket, operators: frozenset[int]) -> Caller:
-    """Return who is at the other end of a UNIX socket, by the kernel's word.
+    """Return the caller at the other end of a UNIX socket, as the kernel identifies it.
 
     Raises
     ------
     OSError
-        The kernel does not say.
+        The kernel does not identify it.
     """
     process, user = peer_credentials(connection)
     start = started(process) if process > 0 else ""
@@ -185,7 +183,7 @@ def peer(connection: socket.socket, operators: frozenset[int]) -> Caller:
 
 
 def _is_still(connection: socket.socket) -> bool:
-    """Whether the process that connected lives; True where the kernel (before 6.5) cannot say."""
+    """Return whether the process that connected lives; True on a kernel before 6.5."""
     try:
         descriptor = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError:
@@ -199,8 +197,11 @@ def _is_still(connection: socket.socket) -> bool:
 
 
 BACKLOG: Final = 256
-ACCEPTED: Final = 4
-"""Connections that one pass of the event loop accepts; the others wait in the kernel."""
+ACCEPTED: Final = 1
+"""Connections that one pass of the event loop accepts; the others wait in the kernel.
+
+With 4, a user that connects in a loop costs root twice the time of an answer.
+"""
 
 
 class Server:
@@ -214,8 +215,6 @@ class Server:
         The directory of the socket: ours, and not writable by others.
     state
         The directory of the journal: locked, so that there is one daemon for it.
-    tls
-        Where else to listen.
 
     Raises
     ------
@@ -225,19 +224,13 @@ class Server:
         A directory that others can write to. Permanent.
     """
 
-    def __init__(
-        self, node: NodeLedger, run: Folder, state: Folder, tls: Tls | None = None
-    ) -> None:
+    def __init__(self, node: NodeLedger, run: Folder, state: Folder) -> None:
         self.handler = TopologyRequestHandler(node)
         self.ready = asyncio.Event()
-        self.port = 0
         self._run = run
-        self._tls = tls
-        self._context = server_context(tls.certificate, tls.key) if tls is not None else None
-        self._tokens = nws.TokenFile(tls.tokens) if tls is not None else None
         self._operators = frozenset({0, os.geteuid()})
         self.connections = ConnectionTable[asyncio.Task[None]]()
-        self._turns = FairTurns()
+        self._turns = Turns()
         self._stopping = asyncio.Event()
         check_private(run)
         check_private(state)
@@ -251,8 +244,8 @@ class Server:
                 loop.add_signal_handler(number, self.stop)
         self.handler.start()
         listening = []
-        # Anybody may connect: who may do what is decided by the kernel's word on who asks. The operator has a
-        # socket of his own beside it, for the queue of the other may be full of whoever connects most often.
+        # Any user may connect; the kernel identifies the user of each connection. The operator has a socket of its
+        # own, since a user that connects in a loop keeps the queue of the other one full.
         for name, mode in ((SOCKET, 0o666), (OPERATOR_SOCKET, 0o600)):
             bound = self._bound(name, mode)
             listening.append(
@@ -261,17 +254,6 @@ class Server:
                 )
             )
             bound.listen(BACKLOG)  # asyncio accepts as many at once as it lets wait
-        if self._tls is not None:
-            over_tls = await asyncio.start_server(
-                self._remote,
-                self._tls.host,
-                self._tls.port,
-                ssl=self._context,
-                ssl_handshake_timeout=FIRST_SECONDS,
-                limit=MAX_LINE_BYTES,
-            )
-            self.port = over_tls.sockets[0].getsockname()[1]
-            listening.append(over_tls)
         self.ready.set()
         try:
             await self._watching()
@@ -295,7 +277,7 @@ class Server:
         self._stopping.set()
 
     async def _end_connections(self) -> None:
-        """Cancel what serves connections until all of it has ended."""
+        """Cancel all tasks of connections until they have ended."""
         while tasks := self.connections.tasks():
             for task in tasks:
                 task.cancel()
@@ -310,7 +292,7 @@ class Server:
                     await self._stopping.wait()
             try:
                 self.handler.watch()
-            except Exception as error:  # noqa: BLE001 - said, and looked at again in a second
+            except Exception as error:  # noqa: BLE001 - reported, and checked again in a second
                 self.handler.node.report(f"watch: {type(error).__name__}: {error}")
 
     def _bound(self, name: str, mode: int) -> socket.socket:
@@ -343,23 +325,6 @@ class Server:
             writer.close()
             return
         await self._served(caller, reader, writer)
-
-    async def _remote(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        caller = None
-        with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
-            async with asyncio.timeout(FIRST_SECONDS):
-                line = await reader.readuntil(b"\n")
-            caller = self._bearer(line.strip().decode("ascii"))
-        if caller is None:
-            writer.close()
-            return
-        await self._served(caller, reader, writer)
-
-    def _bearer(self, secret: str) -> Caller | None:
-        token = self._tokens.find(secret) if self._tokens is not None else None
-        if token is None:
-            return None
-        return Caller(f"token:{token.name}", writes="write" in token.scopes)
 
     async def _served(
         self, caller: Caller, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

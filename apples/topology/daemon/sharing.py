@@ -9,19 +9,20 @@ Every function returns the allocations that change, as they are afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from math import ceil, prod
 from sys import byteorder
 
-from apples.topology.allocator import choice, fit
+from apples.topology.allocator import choice, fit, refusal
 from apples.topology.cpus import NO_CPUS, CpuSet
 from apples.topology.daemon.state import AllocationState, CpuAllocation
 from apples.topology.distribute import distribute
 from apples.topology.machine import Topology
 from apples.topology.requirement import Requirement, Satisfiability, Unsatisfied
+from apples.topology.selection import rules_of, usable_cpus
 
-MOST_TRIED = 512
+MAX_TRIED = 512
 """Ways to shrink that are compared; with more, every job keeps what is nearest to each other."""
 SOCKETS_TRIED = 8
 """Sockets of one job that are compared."""
@@ -61,7 +62,7 @@ def keep_apart(
     ways: list[Sequence[CpuSet]] = []
     for held, share in zip(holds, shares, strict=True):
         ways.append(_ways(topology, held, share, sockets))
-        if prod(map(len, ways)) > MOST_TRIED:  # then the other jobs' ways need not be found either
+        if prod(map(len, ways)) > MAX_TRIED:  # then the other jobs' ways need not be found either
             rest = list(zip(holds, shares, strict=True))[len(ways) :]
             return [*(each[0] for each in ways), *(nearest(topology, *one) for one in rest)]
     given = free
@@ -236,21 +237,62 @@ def leave(jobs: Mapping[str, CpuAllocation], name: str) -> Changes:
     return changes
 
 
-def grow(topology: Topology, job: CpuAllocation, free: CpuSet, count: int) -> CpuSet | Unsatisfied:
-    """Return the job's CPUs with the nearest free ones added."""
-    wanted = count - len(job.holds)
-    usable = list(free & topology.cpus)
-    if len(usable) < wanted:
-        reason = f"{len(usable)} CPUs are free, {wanted} more are asked for"
-        return Unsatisfied(Satisfiability.NOT_NOW, reason, len(usable), wanted, "-n")
-    here = list(job.holds)
-    usable.sort(key=lambda cpu: (sum(topology.hops(cpu, each) for each in here), cpu))
-    return job.holds | CpuSet.of(usable[:wanted])
+def grow(
+    topology: Topology, job: CpuAllocation, free: CpuSet, requirement: Requirement
+) -> CpuSet | Unsatisfied:
+    """Return the job's CPUs with the nearest free ones added that a requirement for the new number admits."""
+    here, count = job.holds, requirement.count
+    refused = refusal(topology, (free | here).mask, requirement)
+    if refused is not None:
+        return refused
+    rules = rules_of(topology, requirement)
+    usable = usable_cpus(topology, (free | here).mask, requirement)
+    units = topology.units if rules.whole else [1 << cpu for cpu in CpuSet(usable)]
+    more = [unit & ~here.mask for unit in units if not unit & ~usable and unit & ~here.mask]
+    most: CpuSet = here
+    for within in _balls(topology, here.mask, usable, requirement.max_radius):
+        found = here.mask
+        for unit in sorted((u for u in more if not u & ~within), key=_far_from(topology, here)):
+            if found.bit_count() >= count:
+                break
+            caps = ((cpus, cap) for cpus, cap in rules.caps.items() if unit & cpus)
+            if all(((found | unit) & cpus).bit_count() <= cap for cpus, cap in caps):
+                found |= unit
+        if found.bit_count() >= count:
+            return CpuSet(found)
+        most = max(most, CpuSet(found), key=len)
+    have, wanted = len(most) - len(here), count - len(here)
+    reason = f"{have} free CPUs can be added to CPUs {here}, {wanted} more are asked for"
+    return Unsatisfied(Satisfiability.NOT_NOW, reason, have, wanted, "-n")
 
 
-def shrink(topology: Topology, job: CpuAllocation, count: int) -> CpuSet:
-    """Return those of the job's CPUs that are nearest to each other."""
-    return nearest(topology, job.holds, count)
+def _balls(topology: Topology, here: int, usable: int, limit: float | None) -> Iterable[int]:
+    """Yield the usable CPUs within MAX_RADIUS of each possible centre of a set that holds `here`."""
+    if limit is None:
+        return [usable]
+    balls = [balls for balls in topology.hops.balls if balls.radius <= limit][-1:]
+    around = (ball for each in balls for ball in each.members)
+    return [
+        usable & mask for mask, centres in around if not here & ~mask and centres & usable & mask
+    ]
+
+
+def _far_from(topology: Topology, here: CpuSet) -> Callable[[int], tuple[float, int]]:
+    def far(unit: int) -> tuple[float, int]:
+        cpu = (unit & -unit).bit_length() - 1
+        return sum(topology.hops(cpu, each) for each in here), cpu
+
+    return far
+
+
+def shrink(topology: Topology, job: CpuAllocation, requirement: Requirement) -> CpuSet:
+    """Return those of the job's CPUs that satisfy a requirement for fewer best."""
+    found = choice(topology, job.holds.mask, requirement)
+    if isinstance(
+        found, Unsatisfied
+    ):  # the site's requirement has changed since: it keeps what is nearest
+        return nearest(topology, job.holds, requirement.count)
+    return CpuSet(found)
 
 
 def violations(jobs: Mapping[str, CpuAllocation], universe: CpuSet) -> Sequence[str]:

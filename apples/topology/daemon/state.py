@@ -1,4 +1,4 @@
-"""What the daemon knows, as records make it: pure, so that replaying the journal gives the same again.
+"""The state of the daemon, made from records. It is pure, so a replay of the journal gives the same state.
 
 A record holds the allocations it changes as they are afterwards. A record that is lost is therefore made
 good by the next one about the same job.
@@ -6,15 +6,11 @@ good by the next one about the same job.
 
 from __future__ import annotations
 
-import json
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
-from hashlib import sha256
-from typing import Any, Final
+from typing import Any
 
-from apples.errors import UsageError
 from apples.topology.cpus import NO_CPUS, CpuSet
 from apples.topology.isolation.backend import CpuContainer
 
@@ -33,12 +29,14 @@ class AllocationState(StrEnum):
 
 
 class EndCondition(StrEnum):
-    """What ends an allocation that is not deallocated."""
+    """The condition that ends an allocation which no client deallocates."""
 
     KEEPER = "keeper"
     """The end of the process that asked for it."""
     EMPTY = "empty"
     """The end of the last process in it."""
+    IDLE = "idle"
+    """No process was in it for the claim time (60 s): so a job may end its processes and start others."""
     TOLD = "told"
     """Nothing."""
 
@@ -54,13 +52,13 @@ class CpuAllocation:
     number
         Of the allocation: never used twice, so that a job of the same name is another.
     principal
-        Its owner: ``uid:1000`` or ``token:ada``.
+        Its owner, for example ``uid:1000``.
     state
         Where it is in its life.
     owns
-        The CPUs it was given: what it has while it shares with no other job.
+        The CPUs that it was given, and has while it shares with no other job.
     holds
-        The CPUs it runs on now: less while a guest has some, and what is borrowed.
+        The CPUs that it runs on now: without those lent to a guest, with those it borrows.
     mems
         Memory nodes.
     exclusive
@@ -72,7 +70,7 @@ class CpuAllocation:
     count
         CPUs asked for.
     until, keeper
-        What ends it, and the process (number and start) that asked for it.
+        Its end condition, and the process (number and start) that allocated it.
     was
         While suspended: the CPUs it owned.
     """
@@ -100,6 +98,12 @@ class CpuAllocation:
         """Return the name of its container."""
         return f"topologyd-{mark}-{self.job}-{self.number}"
 
+    def is_repeated_by(self, wanted: CpuAllocation) -> bool:
+        """Whether a request for `wanted` is the one that this allocation answers."""
+        names = ("principal", "requirement", "count", "least", "until")
+        owned = self.until is not EndCondition.KEEPER or self.keeper == wanted.keeper
+        return owned and all(getattr(self, name) == getattr(wanted, name) for name in names)
+
     @property
     def malleable(self) -> bool:
         """Whether it can be resized while it runs."""
@@ -107,7 +111,7 @@ class CpuAllocation:
 
     @property
     def taken(self) -> CpuSet:
-        """What is not free because of it."""
+        """The CPUs that are not free because of it."""
         return self.owns | self.holds
 
     def change(self, **changes: Any) -> CpuAllocation:
@@ -141,48 +145,38 @@ class CpuAllocation:
         return CpuAllocation(**rest)
 
 
-MOST_ANSWERS: Final = 10_000
-MOST_ANSWERS_OF_ONE: Final = 1000
-"""Of one principal: whoever asks more often forgets the own ones first, and nobody else's."""
-ANSWER_SECONDS: Final = 86_400.0
-"""How long a request may be repeated and gets its first answer again; the oldest go first."""
-
 Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """One text attached to a job, under its number."""
+class AttachedRequirement:
+    """The requirement of a job that has no CPUs yet.
 
-    number: int
-    text: str
-    by: str
-    at: float
+    Attributes
+    ----------
+    requirement
+        As text, for example ``CPUSET[MAX_RADIUS=1]``.
+    principal
+        Its owner.
+    at
+        Seconds since the epoch.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What a request was answered with."""
-
-    digest: str
-    answer: dict[str, Any]
+    requirement: str
+    principal: str
     at: float
 
 
 @dataclass
 class NodeState:
-    """Jobs, messages and answers.
+    """The jobs of a host, and the requirements of jobs to come.
 
     Attributes
     ----------
     jobs
         Name -> `CpuAllocation`.
-    messages
-        Name of the job -> number -> `Message`.
-    posted
-        Name of the job -> owner of its messages: the principal that posted the first.
-    answers
-        Principal -> request id -> `Answered`, oldest first.
+    attached
+        Name of a job to come -> `AttachedRequirement`. An allocation keeps its requirement itself.
     number
         The highest number of an allocation so far.
     boot
@@ -190,105 +184,41 @@ class NodeState:
     """
 
     jobs: dict[str, CpuAllocation] = field(default_factory=dict)
-    messages: dict[str, dict[int, Message]] = field(default_factory=dict)
-    posted: dict[str, str] = field(default_factory=dict)
-    answers: dict[str, OrderedDict[str, Answered]] = field(default_factory=dict)
+    attached: dict[str, AttachedRequirement] = field(default_factory=dict)
     number: int = 0
     boot: str = ""
 
     def apply(self, record: Record) -> None:
-        """Take in a record.
+        """Apply a record.
 
         Raises
         ------
         ValueError, KeyError, TypeError, UsageError
-            It is none of ours; nothing was taken in.
+            It is not valid. Nothing has changed.
         """
         jobs = {name: _job(name, document) for name, document in record.get("jobs", {}).items()}
-        posts = [Message(**entry) for entry in record.get("posts", ())]
-        answer = record.get("answer")
-        answered = (
-            None if answer is None else Answered(answer["digest"], answer["it"], answer["at"])
-        )
+        attached = {
+            name: AttachedRequirement(**entry) for name, entry in record.get("attach", {}).items()
+        }
         for name, job in jobs.items():
+            self.attached.pop(name, None)
             if job is None:
                 self.jobs.pop(name, None)
-                self.messages.pop(name, None)
-                self.posted.pop(name, None)
             else:
                 self.jobs[name] = job
                 self.number = max(self.number, job.number)
         self.number = max(self.number, record.get("number", 0))
         self.boot = str(record.get("boot", self.boot))
-        if "retract" in record:
-            by, request = record["retract"]
-            self._forget(by, request)
-        for message in posts:
-            self.messages.setdefault(record["job"], {})[message.number] = message
-            self.posted.setdefault(record["job"], message.by)
+        self.attached |= attached
         for name in record.get("forget", ()):
-            self.messages.pop(name, None)
-            self.posted.pop(name, None)
-        if answer is not None and answered is not None:
-            self._remember(answer["by"], answer["id"], answered)
+            self.attached.pop(name, None)
 
     def records(self) -> list[Record]:
         """Return records that make this state from nothing."""
         found: list[Record] = [{"do": "boot", "boot": self.boot, "number": self.number}]
         found += [{"do": "jobs", "jobs": {n: j.document()}} for n, j in self.jobs.items()]
-        for job, messages in self.messages.items():
-            posts = [message_document(m) for m in messages.values()]
-            found += [{"do": "post", "job": job, "posts": [post]} for post in posts]
-        for by, own in self.answers.items():
-            for request, answered in own.items():
-                document = answer_document(by, request, answered)
-                found.append({"do": "answer", "answer": document})
+        found += [{"do": "attach", "attach": {n: asdict(it)}} for n, it in self.attached.items()]
         return found
-
-    def answered(self, principal: str, request: str, digest: str) -> dict[str, Any] | None:
-        """Return what this request was answered with, if it was.
-
-        Raises
-        ------
-        UsageError
-            The id was used for another request. Permanent.
-        """
-        own = self.answers.get(principal)
-        found = None if own is None else own.get(request)
-        if found is None:
-            return None
-        if found.digest != digest:
-            raise UsageError(
-                f"request {request}: this id was used for another request",
-                code="request-id-reused",
-                value=request,
-            )
-        return found.answer
-
-    def written(self, principal: str) -> tuple[int, int]:
-        """Return how many jobs have messages that the principal began, and the bytes of all that it posted."""
-        texts = (m for messages in self.messages.values() for m in messages.values())
-        began = sum(by == principal for by in self.posted.values())
-        return began, sum(len(m.text.encode()) for m in texts if m.by == principal)
-
-    def _remember(self, by: str, request: str, answered: Answered) -> None:
-        self._forget(by, request)
-        own = self.answers.setdefault(by, OrderedDict())
-        own[request] = answered
-        while len(own) > MOST_ANSWERS_OF_ONE or (
-            next(iter(own.values())).at < answered.at - ANSWER_SECONDS
-        ):
-            own.popitem(last=False)
-        while sum(map(len, self.answers.values())) > MOST_ANSWERS:
-            most = max(self.answers, key=lambda one: len(self.answers[one]))
-            self._forget(most, next(iter(self.answers[most])))
-
-    def _forget(self, by: str, request: str) -> None:
-        own = self.answers.get(by)
-        if own is not None:
-            own.pop(request, None)
-            if not own:
-                del self.answers[by]
 
 
 def taken(jobs: Iterable[CpuAllocation]) -> CpuSet:
@@ -297,27 +227,6 @@ def taken(jobs: Iterable[CpuAllocation]) -> CpuSet:
     for job in jobs:
         found |= job.taken
     return found
-
-
-def digest_of(request: Mapping[str, Any]) -> str:
-    """Return by what two requests of the same id are told apart."""
-    return sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def answer_document(by: str, request: str, answered: Answered) -> dict[str, Any]:
-    """Return an answer as it stands in a record."""
-    return {
-        "by": by,
-        "id": request,
-        "digest": answered.digest,
-        "it": answered.answer,
-        "at": answered.at,
-    }
-
-
-def message_document(message: Message) -> dict[str, Any]:
-    """Return a message as JSON."""
-    return {"number": message.number, "text": message.text, "by": message.by, "at": message.at}
 
 
 def _job(name: str, document: dict[str, Any] | None) -> CpuAllocation | None:

@@ -1,15 +1,14 @@
-"""Plain affinity: where there are no control groups to write to. It is no containment, and says so.
+"""Plain affinity, for hosts without control groups to write to. Its guarantee is advisory.
 
-The processes of a container are those that bear its name in their environment, which children inherit; a job
-that widens its mask is seen by the next watch and put back, and one that also clears its environment is
-lost from sight.
+The processes of a container are those with its name in their environment, which children inherit. The next watch
+finds a job that widens its mask and puts it back. A job that also clears its environment is not found.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+import signal
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,17 +16,18 @@ from apples.topology.cpus import CpuSet
 from apples.topology.isolation.backend import (
     CpuContainer,
     Guarantee,
-    IsolationBackend,
-    IsolationError,
+    RememberedContainers,
+    entering,
+    missing,
 )
-from apples.topology.isolation.freezers import SignalFreezer, place_threads
+from apples.topology.isolation.freezers import place_threads, signal_members, stop_members
 
 MARK = "APPLES_TOPOLOGY_PEN"
-"""The variable that a job's processes bear."""
+"""The environment variable with the container of a job's processes."""
 
 
-class Affinity(IsolationBackend):
-    """Containers are kept in memory only; a daemon that restarts makes them anew.
+class Affinity(RememberedContainers):
+    """Sets the masks of a container's processes.
 
     Parameters
     ----------
@@ -38,60 +38,27 @@ class Affinity(IsolationBackend):
     title: ClassVar[str] = "affinity"
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
+        super().__init__(CpuSet.of(os.sched_getaffinity(0)))
         self._proc = proc
-        self._containers: dict[str, CpuContainer] = {}
         self._admitted: dict[str, set[tuple[int, str]]] = {}
-        self.freezer = SignalFreezer(self.processes)
-        self._mine = CpuSet.of(os.sched_getaffinity(0))
-
-    def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return our own mask, and node 0: memory cannot be bound from outside."""
-        return self._mine, CpuSet.of([0])
-
-    def sets(self) -> Mapping[str, CpuSet]:
-        """Return nothing: what is not open to us is in no set that we could see."""
-        return {}
-
-    def names(self) -> frozenset[str]:
-        """Return the containers in memory."""
-        return frozenset(self._containers)
 
     def fit(self, container: CpuContainer) -> Guarantee:
         """Set the masks of all processes that are in it."""
-        if not container.cpus <= self._mine:
-            raise IsolationError(
-                f"{container.name}: not all of its CPUs are open to this process",
-                code="cpus-not-ours",
-                container=container.name,
-                cpus=str(container.cpus),
-                known=str(self._mine),
-            )
-        self._containers[container.name] = container
+        self.remember(container)
         for process in self.processes(container.name):
-            with contextlib.suppress(OSError):
+            try:
                 place_threads(process, container.cpus)
+            except OSError as error:  # of another user, or gone
+                missing(error)
         return Guarantee.ADVISORY
-
-    def cpus(self, name: str) -> CpuSet:
-        """Return what was last fitted."""
-        return self._containers[name].cpus if name in self._containers else CpuSet()
 
     def admit(self, name: str, process: int) -> None:
         """Set the masks of its threads."""
-        if name not in self._containers:
-            raise IsolationError(
-                f"there is no container {name}", code="container-unknown", container=name
-            )
-        try:
-            place_threads(process, self._containers[name].cpus)
-        except OSError as error:
-            raise IsolationError(
-                f"process {process} cannot be placed: {error}",
-                code="process-not-placed",
-                container=name,
-                value=process,
-            ) from error
-        self._admitted.setdefault(name, set()).add((process, started(process, self._proc)))
+        container = self.known(name)
+        with entering(name, process):
+            place_threads(process, container.cpus)
+            began = started(process, self._proc)
+        self._admitted.setdefault(name, set()).add((process, began))
 
     def processes(self, name: str) -> frozenset[int]:
         """Search the environments, and add those that were admitted and live."""
@@ -107,22 +74,22 @@ class Affinity(IsolationBackend):
         )
 
     def freeze(self, name: str) -> None:
-        """Send SIGSTOP."""
-        self.freezer.freeze(name)
+        """Send SIGSTOP until no new process appears."""
+        stop_members(lambda: self.processes(name))
 
     def thaw(self, name: str) -> None:
         """Send SIGCONT."""
-        self.freezer.thaw(name)
+        signal_members(lambda: self.processes(name), signal.SIGCONT)
 
     def kill(self, name: str) -> None:
         """Send SIGKILL."""
-        self.freezer.kill(name, lambda: self.processes(name))
+        signal_members(lambda: self.processes(name))
 
     def remove(self, name: str) -> bool:
         """Forget the container if no process is in it."""
         if self.processes(name):
             return False
-        self._containers.pop(name, None)
+        self.containers.pop(name, None)
         self._admitted.pop(name, None)
         return True
 
@@ -140,10 +107,16 @@ def started(process: int, proc: Path = Path("/proc")) -> str:
     """Return when a process began, in the kernel's ticks since the boot; empty if it is gone or a zombie.
 
     Together with its number this names a process for as long as the machine is up.
+
+    Raises
+    ------
+    OSError
+        This process is short of descriptors or memory, so the other one may still run. Transient.
     """
     try:
         text = (proc / str(process) / "stat").read_text()
-    except OSError:
+    except OSError as error:
+        missing(error)
         return ""
     fields = text.rpartition(")")[2].split()
     return "" if fields[0] in "ZX" else fields[19]
@@ -152,5 +125,6 @@ def started(process: int, proc: Path = Path("/proc")) -> str:
 def _bears(process: Path, mark: bytes) -> bool:
     try:
         return mark in (process / "environ").read_bytes().split(b"\0")
-    except OSError:
+    except OSError as error:  # of another user, or gone
+        missing(error)
         return False

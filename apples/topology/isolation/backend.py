@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from apples.errors import LaunchError
 from apples.topology.cpus import CpuSet
@@ -29,6 +31,16 @@ class Guarantee(StrEnum):
     """The job is put there and watched; it could leave."""
     NONE = "none"
     """Nothing is done: a dry run."""
+
+
+SHORTAGE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Errors that mean: this process is short of descriptors or memory. The file or process may be as it was."""
+
+
+def missing(error: OSError) -> None:
+    """Take an error for a file or process that is gone; raise it again if this process is short of resources."""
+    if error.errno in SHORTAGE:
+        raise error
 
 
 class IsolationError(LaunchError):
@@ -58,10 +70,10 @@ class CpuContainer:
 
 
 class IsolationBackend(ABC):
-    """Keeps processes where they belong, by one means of the kernel.
+    """Keeps processes on the CPUs of their container, by one means of the kernel.
 
     All methods are immediate and may be repeated: after any crash, doing everything again gives the same.
-    Every one of them raises `IsolationError` where the kernel refuses. A name is that of a `CpuContainer`.
+    Each of them raises `IsolationError` where the kernel refuses. A name is that of a `CpuContainer`.
     """
 
     title: ClassVar[str]
@@ -117,3 +129,72 @@ class IsolationBackend(ABC):
             if self.cpus(container.name) <= container.cpus
             else self.processes(container.name)
         )
+
+
+class RememberedContainers(IsolationBackend):
+    """Base class of backends whose containers are no object of the kernel before a process enters.
+
+    Parameters
+    ----------
+    cpus
+        The CPUs that may be given.
+
+    Attributes
+    ----------
+    containers
+        Name -> `CpuContainer`, in memory only: a daemon that restarts makes them anew.
+    """
+
+    def __init__(self, cpus: CpuSet) -> None:
+        self._mine = cpus
+        self.containers: dict[str, CpuContainer] = {}
+
+    def universe(self) -> tuple[CpuSet, CpuSet]:
+        """Return the CPUs that may be given, and node 0: memory cannot be bound."""
+        return self._mine, CpuSet.of([0])
+
+    def sets(self) -> Mapping[str, CpuSet]:
+        """Return nothing: CPUs of other sets are not open to this process in the first place."""
+        return {}
+
+    def names(self) -> frozenset[str]:
+        """Return the containers in memory."""
+        return frozenset(self.containers)
+
+    def cpus(self, name: str) -> CpuSet:
+        """Return the CPUs of the last `fit`."""
+        return self.containers[name].cpus if name in self.containers else CpuSet()
+
+    def remember(self, container: CpuContainer) -> None:
+        """Keep a container, if this process may use its CPUs."""
+        if not container.cpus or not container.cpus <= self._mine:
+            raise IsolationError(
+                f"{container.name}: CPUs {container.cpus} are not all among {self._mine}",
+                code="cpus-not-ours",
+                container=container.name,
+                cpus=str(container.cpus),
+                known=str(self._mine),
+            )
+        self.containers[container.name] = container
+
+    def known(self, name: str) -> CpuContainer:
+        """Return the container of a name."""
+        if name not in self.containers:
+            raise IsolationError(
+                f"there is no container {name}", code="container-unknown", container=name
+            )
+        return self.containers[name]
+
+
+@contextlib.contextmanager
+def entering(name: str, process: int) -> Iterator[None]:
+    """Turn an error of the kernel, while a process enters a container, into an `IsolationError`."""
+    try:
+        yield
+    except OSError as error:
+        raise IsolationError(
+            f"process {process} cannot enter {name}: {error}",
+            code="process-not-placed",
+            container=name,
+            value=process,
+        ) from error

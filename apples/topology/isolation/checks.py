@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from apples.topology.cpus import MOST_CPUS, CpuSet
+from apples.topology.cpus import MAX_CPUS, CpuSet
 from apples.topology.isolation.affinity import MARK
 from apples.topology.isolation.backend import (
     CpuContainer,
@@ -81,7 +81,7 @@ def check_cpus_that_are_not_there_are_refused(make: Make) -> None:
     """Check that the error is `IsolationError`, and that the container can be made properly after it."""
     backend = make()
     cpus, _ = backend.universe()
-    missing = CpuSet.of([next(n for n in reversed(range(MOST_CPUS)) if n not in cpus)])
+    missing = CpuSet.of([next(n for n in reversed(range(MAX_CPUS)) if n not in cpus)])
     with _container(backend) as container:
         try:
             backend.fit(CpuContainer(container.name, missing, container.mems))

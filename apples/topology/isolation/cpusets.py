@@ -29,6 +29,8 @@ from apples.topology.isolation.backend import (
     Guarantee,
     IsolationBackend,
     IsolationError,
+    entering,
+    missing,
 )
 from apples.topology.isolation.freezers import (
     CgroupV2Freezer,
@@ -39,7 +41,7 @@ from apples.topology.isolation.freezers import (
     remove_group,
 )
 
-MOST_GROUPS = 20_000
+MAX_GROUPS = 20_000
 EVERY = CpuSet.of(range(1024))
 """A mask that no set is wider than, on machines of up to 1,024 CPUs; the set's own numbers are added."""
 
@@ -82,16 +84,9 @@ class Cpusets(IsolationBackend):
 
     def admit(self, name: str, process: int) -> None:
         """Write into ``cgroup.procs``, which moves all threads, then widen their masks."""
-        try:
+        with entering(name, process):
             self._enter(name, process)
             place_threads(process, EVERY | self.cpus(name))
-        except OSError as error:
-            raise IsolationError(
-                f"process {process} cannot enter {name}: {error}",
-                code="process-not-placed",
-                container=name,
-                value=process,
-            ) from error
 
     def freeze(self, name: str) -> None:
         """Apply the freezer."""
@@ -155,7 +150,7 @@ def partial_sets(
     found: dict[str, CpuSet] = {}
     waiting: list[tuple[str, ...]] = [()]
     seen = 0
-    while waiting and seen < MOST_GROUPS:
+    while waiting and seen < MAX_GROUPS:
         here = waiting.pop()
         seen += 1
         for name in _children(point, here):
@@ -171,7 +166,8 @@ def partial_sets(
 def _held(point: Folder, path: tuple[str, ...]) -> CpuSet:
     try:
         return CpuSet.parse(point.text("/".join((*path, "cpuset.cpus"))))
-    except OSError:  # it went away while it was read, or has no such file
+    except OSError as error:  # it went away while it was read, or has no such file
+        missing(error)
         return CpuSet()
 
 
@@ -181,7 +177,8 @@ def _children(point: Folder, here: tuple[str, ...]) -> list[str]:
     try:
         with point.below("/".join(here)) as group:
             return group.folders()
-    except OSError:  # likewise
+    except OSError as error:  # likewise
+        missing(error)
         return []
 
 
@@ -249,7 +246,7 @@ class CpusetV1(Cpusets):
         self._write(name, "cgroup.procs", str(process))
 
     def processes(self, name: str) -> frozenset[int]:
-        """Return who is in the group or in the freezer's."""
+        """Return the processes in the group or in the freezer's group."""
         return members(self.own, name) | self.freezer.processes(name)
 
     def remove(self, name: str) -> bool:
@@ -270,7 +267,7 @@ class CpusetV2(Cpusets):
 
     Raises
     ------
-    FenceError
+    IsolationError
         The group was not delegated, or the tree has no cpuset controller.
     """
 

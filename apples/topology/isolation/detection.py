@@ -23,6 +23,7 @@ from apples.topology.isolation.cpusets import LEAF, CpusetV1, CpusetV2
 from apples.topology.isolation.dry_run import DryRun
 from apples.topology.isolation.freezers import CgroupV1Freezer, CgroupV2Freezer, Freezer
 from apples.topology.isolation.systemd_scope import SystemdScope
+from nws import parse_groups, parse_mounts
 
 ROOT = Path("/")
 
@@ -50,24 +51,15 @@ class CgroupHierarchy:
 def hierarchies(root: Path = ROOT) -> list[CgroupHierarchy]:
     """Return the trees that are mounted here, our own group in each; none where /proc has no answer."""
     try:
-        groups = _groups((root / "proc/self/cgroup").read_text())
-        lines = (root / "proc/self/mountinfo").read_text().splitlines()
+        groups = parse_groups((root / "proc/self/cgroup").read_text())
+        mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
     except OSError:
         return []
     found = []
-    for line in lines:
-        ours, _, kind = line.partition(" - ")
-        kinds = kind.split()
-        if not kinds or kinds[0] not in {"cgroup", "cgroup2"}:
-            continue
-        _, _, _, seen, point = ours.split()[:5]
-        version = 2 if kinds[0] == "cgroup2" else 1
-        controllers = frozenset(kinds[-1].split(",")) if version == 1 else frozenset[str]()
-        group = next((groups[c] for c in (controllers or {""}) if c in groups), seen)
-        mounted = root / point.lstrip("/")
-        # A group outside what is mounted (a container without a namespace of its own): its top is ours.
-        inside = group.removeprefix(seen.rstrip("/")) if group.startswith(seen) else ""
-        found.append(CgroupHierarchy(mounted, mounted / inside.lstrip("/"), controllers, version))
+    for mount in mounts:
+        point = root / mount.point.relative_to("/")
+        own = point / mount.path_of(groups)
+        found.append(CgroupHierarchy(point, own, mount.controllers, mount.version))
     return found
 
 
@@ -81,18 +73,9 @@ def unified(found: list[CgroupHierarchy]) -> CgroupHierarchy | None:
     return next((h for h in found if h.version == 2), None)
 
 
-def _groups(text: str) -> dict[str, str]:
-    groups = {}
-    for line in text.splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            groups[controller] = path
-    return groups
-
-
 @dataclass(frozen=True, slots=True)
 class IsolationLevel:
-    """What came of trying one level.
+    """The result of trying one level.
 
     Attributes
     ----------
@@ -101,9 +84,9 @@ class IsolationLevel:
     isolation
         The isolation backend, where it holds.
     guarantee
-        What it gives a container that is not exclusive.
+        The guarantee of a container that is not exclusive.
     why_not
-        Why it does not hold, in one line; empty where it does.
+        The reason, in one line, where it does not hold; else empty.
     """
 
     title: str
@@ -191,8 +174,8 @@ def find_backend(
 
     Raises
     ------
-    FenceError
-        The one that was asked for does not hold, or none does: with the reasons.
+    IsolationError
+        The requested one does not hold here, or none does; with the reasons.
     """
     if wanted != "auto" and wanted not in BACKENDS:
         raise IsolationError(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from apples.io.folder import Folder
 from apples.topology.cpus import CpuSet
+from apples.topology.isolation.backend import missing
 
 AT_ONCE = 200
 """Descriptors of processes that are open at a time."""
@@ -27,16 +28,23 @@ ROUNDS = 50
 def signal_members(members: Callable[[], frozenset[int]], number: int = signal.SIGKILL) -> None:
     """Send a signal to every member there is now.
 
-    Each is opened first and must be a member still: a number that was freed and given to a stranger in
+    Each is opened first and must be a member still: a number that was freed and given to another process in
     between is no member, and one that is freed later cannot be reached through the old descriptor.
+
+    Raises
+    ------
+    OSError
+        This process is short of descriptors or memory. Transient.
     """
     listed = sorted(members() - {1, os.getpid()})
     for start in range(0, len(listed), AT_ONCE):
         opened: dict[int, int] = {}
         try:
             for process in listed[start : start + AT_ONCE]:
-                with contextlib.suppress(OSError):
+                try:
                     opened[process] = os.pidfd_open(process)
+                except OSError as error:
+                    missing(error)
             for process in members() & opened.keys():
                 with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(opened[process], number)
@@ -45,13 +53,25 @@ def signal_members(members: Callable[[], frozenset[int]], number: int = signal.S
                 os.close(descriptor)
 
 
+def stop_members(members: Callable[[], frozenset[int]]) -> None:
+    """Send SIGSTOP to every member, and again until no new one appears."""
+    stopped: frozenset[int] = frozenset()
+    for _ in range(ROUNDS):
+        running = members() - stopped
+        if not running:
+            return
+        signal_members(members, signal.SIGSTOP)
+        stopped |= running
+
+
 def place_threads(process: int, cpus: CpuSet) -> None:
     """Set the mask of all threads of a process, also of those that appear meanwhile.
 
     Raises
     ------
     OSError
-        There is no such process, it is another's, or none of the CPUs is open to it.
+        There is no such process, it is another user's, none of the CPUs is open to it, or this process is short
+        of descriptors.
     """
     placed: set[int] = set()
     for _ in range(ROUNDS):
@@ -69,7 +89,8 @@ def place_threads(process: int, cpus: CpuSet) -> None:
 def _threads(process: int) -> set[int]:
     try:
         return {int(path.name) for path in Path(f"/proc/{process}/task").iterdir()}
-    except OSError:
+    except OSError as error:
+        missing(error)
         return set()
 
 
@@ -78,43 +99,41 @@ FREEZE_SECONDS = 0.5
 
 
 class Freezer(ABC):
-    """Groups beside the cpusets, of the same names."""
+    """Stops and kills the processes of a container; by default without groups of its own."""
 
-    @abstractmethod
-    def make(self, name: str) -> None:
-        """Make the group; nothing happens where it is."""
+    def make(self, name: str) -> None:  # noqa: B027 - no groups
+        """Make the group of a container; nothing happens where it exists."""
 
-    @abstractmethod
-    def admit(self, name: str, process: int) -> None:
-        """Move a process into it."""
+    def admit(self, name: str, process: int) -> None:  # noqa: B027 - no groups
+        """Move a process into the group."""
 
-    @abstractmethod
-    def processes(self, name: str) -> frozenset[int]:
-        """Return the processes in it."""
+    def processes(self, name: str) -> frozenset[int]:  # noqa: ARG002 - no groups
+        """Return the processes in the group."""
+        return frozenset()
+
+    def names(self) -> frozenset[str]:
+        """Return the groups that exist."""
+        return frozenset()
+
+    def remove(self, name: str) -> bool:  # noqa: ARG002 - no groups
+        """Remove the group; False while a process is in it."""
+        return True
 
     @abstractmethod
     def freeze(self, name: str) -> None:
-        """Stop them all."""
+        """Stop the processes of the container."""
 
     @abstractmethod
     def thaw(self, name: str) -> None:
-        """Let them go on."""
+        """Let them run again."""
 
     @abstractmethod
     def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
-        """Kill everything that is in it or among `members` now."""
-
-    @abstractmethod
-    def names(self) -> frozenset[str]:
-        """Return the groups that there are."""
-
-    @abstractmethod
-    def remove(self, name: str) -> bool:
-        """Remove the group; False while a process is in it."""
+        """Kill the processes of the group and of `members`, once."""
 
 
 class CgroupFreezer(Freezer):
-    """What both trees have in common.
+    """Base class: a freezer by groups of either tree.
 
     Parameters
     ----------
@@ -194,7 +213,7 @@ class CgroupV1Freezer(CgroupFreezer):
 
 
 class SignalFreezer(Freezer):
-    """No groups at all: signals to the processes that the isolation backend finds.
+    """Signals, where a host has no groups that can be stopped.
 
     Parameters
     ----------
@@ -205,29 +224,9 @@ class SignalFreezer(Freezer):
     def __init__(self, find: Callable[[str], frozenset[int]]) -> None:
         self._find = find
 
-    def make(self, name: str) -> None:
-        """Do nothing."""
-
-    def admit(self, name: str, process: int) -> None:
-        """Do nothing."""
-
-    def processes(self, name: str) -> frozenset[int]:  # noqa: ARG002 - no groups
-        """Return none of its own."""
-        return frozenset()
-
-    def names(self) -> frozenset[str]:
-        """Return none of its own."""
-        return frozenset()
-
     def freeze(self, name: str) -> None:
         """Send SIGSTOP until no new process appears."""
-        stopped: frozenset[int] = frozenset()
-        for _ in range(20):
-            found = self._find(name)
-            if found <= stopped:
-                return
-            signal_members(lambda: self._find(name), signal.SIGSTOP)
-            stopped |= found
+        stop_members(lambda: self._find(name))
 
     def thaw(self, name: str) -> None:
         """Send SIGCONT."""
@@ -236,10 +235,6 @@ class SignalFreezer(Freezer):
     def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:  # noqa: ARG002 - no groups
         """Send SIGKILL."""
         signal_members(members)
-
-    def remove(self, name: str) -> bool:  # noqa: ARG002 - no groups
-        """Do nothing."""
-        return True
 
 
 def members(folder: Folder, name: str) -> frozenset[int]:

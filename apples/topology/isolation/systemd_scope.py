@@ -1,15 +1,15 @@
 """Transient scopes of systemd: for hosts where it alone writes to the control groups.
 
 Commands are built and answers parsed by pure functions; `SystemdScope` runs them in one place. A scope
-begins with its first process, so a container without processes is only remembered. Not run on the machine
-it was written on, which has no systemd as process 1: tested against programs of the same names.
+begins with its first process, so a container without processes is only remembered. ``make vm`` runs it under
+systemd on an emulated machine; the tests run it against programs of the same names.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,11 +17,13 @@ from apples.topology.cpus import CpuSet
 from apples.topology.isolation.backend import (
     CpuContainer,
     Guarantee,
-    IsolationBackend,
     IsolationError,
+    RememberedContainers,
+    entering,
+    missing,
 )
 from apples.topology.isolation.cpusets import EVERY
-from apples.topology.isolation.freezers import SignalFreezer, place_threads
+from apples.topology.isolation.freezers import place_threads
 
 MANAGER = (
     "org.freedesktop.systemd1",
@@ -72,11 +74,11 @@ def verb(word: str, name: str, *, user: bool, options: Sequence[str] = ()) -> li
 
 
 def group_of(name: str, *, user: bool) -> list[str]:
-    """Return the command that says where a scope's control group is."""
+    """Return the command that prints the control group of a scope."""
     return verb("show", name, user=user, options=["--value", "--property=ControlGroup"])
 
 
-class SystemdScope(IsolationBackend):
+class SystemdScope(RememberedContainers):
     """Containers are scopes of the system's manager, or of the user's.
 
     Parameters
@@ -90,69 +92,44 @@ class SystemdScope(IsolationBackend):
     title: ClassVar[str] = "systemd-scope"
 
     def __init__(self, groups: Path, mine: CpuSet | None = None) -> None:
+        super().__init__(mine or CpuSet.of(os.sched_getaffinity(0)))
         self._groups = groups
         self._user = os.geteuid() != 0
-        self._containers: dict[str, CpuContainer] = {}
-        self._mine = mine or CpuSet.of(os.sched_getaffinity(0))
-        self._freezer = SignalFreezer(self.processes)
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return our own mask, and node 0 where the kernel does not say more."""
+        """Return the mask of this process, and the memory nodes: node 0 where the kernel names none."""
         online = Path("/sys/devices/system/node/has_memory")
         return self._mine, CpuSet.parse(online.read_text()) if online.exists() else CpuSet.of([0])
-
-    def sets(self) -> Mapping[str, CpuSet]:
-        """Return nothing: systemd narrows what is open to us itself."""
-        return {}
 
     def names(self) -> frozenset[str]:
         """Return the containers in memory and the scopes that systemd knows."""
         words = ("list-units", "--all", "--plain", "--no-legend", "--type=scope", "topologyd-*")
         lines = self._run(["systemctl", *_bus(self._user), *words]).splitlines()
         scopes = {line.split()[0].removesuffix(".scope") for line in lines if line.strip()}
-        return frozenset(self._containers.keys() | scopes)
+        return super().names() | scopes
 
     def fit(self, container: CpuContainer) -> Guarantee:
         """Change the scope if there is one; remember the container for the first process if not."""
-        if not container.cpus <= self._mine:  # systemd would say so to the first process only
-            raise IsolationError(
-                f"{container.name}: CPUs {container.cpus} are not all among {self._mine}",
-                code="cpus-not-ours",
-                container=container.name,
-                cpus=str(container.cpus),
-                known=str(self._mine),
-            )
-        self._containers[container.name] = container
+        self.remember(container)  # systemd would refuse the CPUs at the first process only
         if self._group(container.name) is not None:
             self._run(change(container, user=self._user))
         return Guarantee.EXCLUSIVE if container.exclusive else Guarantee.CONTAINED
 
     def cpus(self, name: str) -> CpuSet:
-        """Read the group's ``cpuset.cpus``; what is remembered where it has none yet."""
+        """Read the group's ``cpuset.cpus``; return those in memory where it has none yet."""
         group = self._group(name)
         if group is not None and (group / "cpuset.cpus").exists():
             return CpuSet.parse((group / "cpuset.cpus").read_text())
-        return self._containers[name].cpus if name in self._containers else CpuSet()
+        return super().cpus(name)
 
     def admit(self, name: str, process: int) -> None:
         """Make the scope around the process, or add it."""
         if self._group(name) is not None:
             self._run(attach(name, process, user=self._user))
-        elif name in self._containers:
-            self._run(start_scope(self._containers[name], process, user=self._user))
         else:
-            raise IsolationError(
-                f"there is no container {name}", code="container-unknown", container=name
-            )
-        try:
+            self._run(start_scope(self.known(name), process, user=self._user))
+        with entering(name, process):
             place_threads(process, EVERY)
-        except OSError as error:
-            raise IsolationError(
-                f"process {process} cannot enter {name}: {error}",
-                code="process-not-placed",
-                container=name,
-                value=process,
-            ) from error
 
     def processes(self, name: str) -> frozenset[int]:
         """Read the group's ``cgroup.procs``."""
@@ -163,7 +140,8 @@ class SystemdScope(IsolationBackend):
                 if group
                 else frozenset()
             )
-        except OSError:
+        except OSError as error:
+            missing(error)
             return frozenset()
 
     def freeze(self, name: str) -> None:
@@ -185,7 +163,7 @@ class SystemdScope(IsolationBackend):
             return False
         if self._group(name) is not None:
             self._run(verb("stop", name, user=self._user))
-        self._containers.pop(name, None)
+        self.containers.pop(name, None)
         return True
 
     def _group(self, name: str) -> Path | None:

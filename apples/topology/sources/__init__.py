@@ -1,8 +1,10 @@
 """Where a machine's topology comes from: files, a description, the kernel, this machine or another.
 
-`hwloc_xml` reads what ``lstopo --of xml`` writes, `synthetic` a string such as ``package:2 core:4 pu:2``, and
-`sysfs` the kernel's own description. `this_machine` takes the best source there is here; `probe` is a program
-that travels to another machine and prints its description, which `sysfs` checks and reads.
+`hwloc_xml` reads what ``lstopo --of xml`` writes (`elements`: XML within bounds; `format_1`: files of hwloc 1;
+`hwloc_devices`: GPUs and network interfaces), `synthetic` a string such as ``package:2 core:4 pu:2``, and
+`sysfs` the kernel's own description; `packed` unpacks stored ones, `core_kinds` ranks cores. `this_machine`
+takes the best source there is here; `probe` is a program that travels to another machine and prints its
+description, which `sysfs` reads.
 """
 
 from __future__ import annotations
@@ -10,12 +12,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from apples.topology.machine import Topology
-from apples.topology.sources.hwloc_xml import MOST_BYTES, TopologyFileError, read_hwloc_xml
+from apples.topology.sources.elements import MAX_BYTES, TopologyFileError
+from apples.topology.sources.hwloc_xml import read_hwloc_xml
+from apples.topology.sources.packed import files_of, is_archive, unpacked
 from apples.topology.sources.synthetic import synthetic
+from apples.topology.sources.sysfs import described, read_sysfs
 
 
 def load_topology(source: str | Path) -> Topology:
     """Return the topology in a file, or of a synthetic string.
+
+    A file is hwloc XML, packed or not, a synthetic string, or a stored ``/sys``: a folder, or the archive that
+    hwloc-gather-topology makes.
 
     Raises
     ------
@@ -25,9 +33,11 @@ def load_topology(source: str | Path) -> Topology:
     path = Path(source)
     if isinstance(source, str) and ":" in source and not _exists(path):
         return synthetic(source)
+    if _exists(path) and path.is_dir():
+        return _of_folder(path)
     try:
         with path.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
+            data = unpacked(stream.read(MAX_BYTES + 1), str(source))
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no file name"
         raise TopologyFileError(
@@ -35,14 +45,29 @@ def load_topology(source: str | Path) -> Topology:
             code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
             file=str(source)[:200],
         ) from error
+    if is_archive(data):
+        return described(files_of(data, str(source)), str(source))
     if data.lstrip()[:1] == b"<" or data[:3] == b"\xef\xbb\xbf" or b"\0" in data[:64]:
         return read_hwloc_xml(data, str(source))
     if len(data) <= 4096 and data.isascii():
         return synthetic(data.decode("ascii"))
     raise TopologyFileError(
-        f"{source}: neither hwloc XML nor a synthetic string: expected what 'lstopo --of xml' writes",
+        f"{source}: not a topology: expected what 'lstopo --of xml' writes (packed or not), what "
+        "hwloc-gather-topology writes, or a synthetic string",
         code="file-invalid",
         file=source,
+    )
+
+
+def _of_folder(folder: Path) -> Topology:
+    """Return the machine of a stored ``/sys``: the folder that holds ``cpu``, or one above it."""
+    for below in ("", "system", "devices/system", "sys/devices/system"):
+        if (folder / below / "cpu").is_dir():
+            return read_sysfs(folder / below)
+    raise TopologyFileError(
+        f"{folder}: this folder holds no sys/devices/system with a cpu folder",
+        code="file-invalid",
+        file=str(folder),
     )
 
 

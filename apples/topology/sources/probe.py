@@ -22,6 +22,8 @@ BRIEF = "brief"
 FILES = (
     "cpu/online",
     "cpu/present",
+    "../cpu_*/cpus",
+    "cpu/cpu[0-9]*/cpu_capacity",
     "cpu/cpu[0-9]*/topology/*_list",
     "cpu/cpu[0-9]*/topology/*_id",
     "cpu/cpu[0-9]*/cache/index*/level",

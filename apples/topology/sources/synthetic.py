@@ -11,13 +11,20 @@ import re
 from dataclasses import dataclass, field
 
 from apples.errors import UsageError
-from apples.topology.cpus import MOST_CPUS
+from apples.topology.cpus import MAX_CPUS
 from apples.topology.machine import Topology
 from apples.topology.parts import Latencies, MemoryNode, Part
 
+_ATTRIBUTES = r"(?:\((?P<{}>[^()\[\]]*)\))?"
 _LEVEL = re.compile(
-    r"\[(?P<attached>numa\w*)\]|(?P<kind>[a-z]\w*)(?::(?P<count>\d{1,6}))?", re.IGNORECASE
+    rf"\[(?P<attached>numa\w*){_ATTRIBUTES.format('memory')}\]"
+    rf"|(?P<kind>[a-z]\w*)(?::(?P<count>\d{{1,6}}))?{_ATTRIBUTES.format('attributes')}",
+    re.IGNORECASE | re.ASCII,
 )
+_WORD = re.compile(r"(?:\([^()]*\)|\S)+")
+"""A level: spaces inside its parentheses do not end it."""
+_STEP = re.compile(r"([0-9]{1,5})\*([0-9]{1,5})")
+_SIZE = re.compile(r"([0-9]{1,18})([kMGT]i?B|B|)")
 _KINDS = (
     ("pu", "PU"),
     ("core", "Core"),
@@ -28,7 +35,7 @@ _KINDS = (
     ("numa", "NUMANode"),
     ("node", "NUMANode"),
 )
-MOST_LEVELS = 32
+MAX_LEVELS = 32
 _FORM = "it must be levels such as 'package:2 numa:2 l3:1 core:8 pu:2', outermost first, CPUs last"
 
 
@@ -36,13 +43,14 @@ _FORM = "it must be levels such as 'package:2 numa:2 l3:1 core:8 pu:2', outermos
 class _Level:
     kind: str
     count: int
-    attached: int = 0
-    text: str = ""
+    attached: list[dict[str, str]] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Builder:
     levels: list[_Level]
+    cpus: list[int]
     next_cpu: int = 0
     nodes: list[MemoryNode] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -53,20 +61,27 @@ class _Builder:
         self.numbers[level.kind] = number + 1
         if level.kind == "PU":
             self.next_cpu += 1
-            return Part("PU", self.next_cpu - 1, 1 << self.next_cpu - 1)
+            cpu = self.cpus[self.next_cpu - 1]
+            return Part("PU", cpu, 1 << cpu)
         below = self.levels[depth + 1]
         inside = tuple(self.build(depth + 1) for _ in range(below.count))
         cpus = sum(part.cpus for part in inside)
-        for _ in range(level.attached):
-            self.nodes.append(MemoryNode(len(self.nodes), cpus))
-        return Part(level.kind, number, cpus, inside)
+        for attributes in level.attached:
+            self.nodes.append(
+                MemoryNode(len(self.nodes), cpus, _bytes(attributes.get("memory", "")))
+            )
+        # By lowest CPU, as everywhere: with indexes that is not the order of the description.
+        return Part(
+            level.kind, number, cpus, tuple(sorted(inside, key=lambda p: p.cpus & -p.cpus))
+        )
 
 
 def synthetic(description: str) -> Topology:
     """Return the machine a string describes, in the words of hwloc's synthetic topologies.
 
     A ``numa`` level is a group with a memory node; ``[numa]`` attaches one to each part of the level
-    before. There is no latency matrix: distances are heights in the tree.
+    before. There is no latency matrix: distances are heights in the tree. Of the attributes that hwloc writes,
+    ``pu:2(indexes=..)`` numbers the CPUs and ``numa(memory=..)`` gives a size; the others are ignored.
 
     Raises
     ------
@@ -90,18 +105,18 @@ def synthetic(description: str) -> Topology:
     for level in levels:
         cpus *= level.count
         parts += cpus
-    if not 1 <= cpus <= MOST_CPUS or parts > 4 * MOST_CPUS:
+    if not 1 <= cpus <= MAX_CPUS or parts > 4 * MAX_CPUS:
         raise UsageError(
-            f"topology '{description[:60]}': {cpus} CPUs in {parts} parts, at most {MOST_CPUS} in "
-            f"{4 * MOST_CPUS}",
+            f"topology '{description[:60]}': {cpus} CPUs in {parts} parts, at most {MAX_CPUS} in "
+            f"{4 * MAX_CPUS}",
             code="value-range",
             field="cpus",
             value=cpus,
-            bound=MOST_CPUS,
+            bound=MAX_CPUS,
         )
     if not any(level.attached for level in levels):
-        levels[0].attached = 1
-    builder = _Builder(levels)
+        levels[0].attached = [{}]
+    builder = _Builder(levels, _numbers(levels[-1].attributes.get("indexes", ""), cpus))
     root = builder.build(0)
     return Topology(root, tuple(builder.nodes), name=description)
 
@@ -116,23 +131,64 @@ def _levels(description: str) -> list[_Level]:
             bound=4096,
         )
     levels = [_Level("Machine", 1)]
-    for word in description.split():
+    for word in _WORD.findall(description):
         found = _LEVEL.fullmatch(word)
         kind = _kind(found["kind"] or "numa") if found else ""
         count = int(found["count"] or 1) if found else 0
-        if not kind or count < 1 or len(levels) > MOST_LEVELS or levels[-1].kind == "PU":
+        if not kind or count < 1 or len(levels) > MAX_LEVELS or levels[-1].kind == "PU":
             raise UsageError(
                 f"topology '{description[:60]}': '{word[:30]}' is no level: {_FORM}",
                 code="topology-invalid",
                 value=word[:30],
             )
         if found and found["attached"]:
-            levels[-1].attached += 1
-        elif kind == "NUMANode":
-            levels.append(_Level("Group", count, attached=1))
-        elif kind != "Machine":
-            levels.append(_Level(kind, count))
+            levels[-1].attached.append(_attributes(found["memory"]))
+        elif found and kind == "NUMANode":
+            levels.append(_Level("Group", count, attached=[_attributes(found["attributes"])]))
+        elif found and kind != "Machine":
+            levels.append(_Level(kind, count, attributes=_attributes(found["attributes"])))
     return levels
+
+
+def _attributes(text: str | None) -> dict[str, str]:
+    """Return the attributes of a level, as ``size=32768 indexes=0,2,1,3``."""
+    pairs = (word.partition("=") for word in (text or "").split())
+    return {name: value for name, _, value in pairs}
+
+
+def _numbers(text: str, count: int) -> list[int]:
+    """Return the numbers of the CPUs, in the order of the description: a list, or steps such as ``2*4:1*2``."""
+    numbers = list(range(count))
+    if not text:
+        return numbers
+    words = text.split(",")
+    if all(word.isascii() and word.isdigit() and len(word) <= 5 for word in words):
+        numbers = [int(word) for word in words]
+    elif all(steps := [_STEP.fullmatch(word) for word in text.split(":")]):
+        numbers, factor = [0] * count, 1
+        for step, times in ((int(found[1]), int(found[2])) for found in steps if found):
+            for i in range(count) if step and times else ():
+                numbers[i] += i // step % times * factor
+            factor *= times
+    else:
+        numbers = []
+    if len(set(numbers)) != count or len(numbers) != count or max(numbers) >= MAX_CPUS:
+        raise UsageError(
+            f"topology: indexes='{text[:40]}' must number {count} CPUs, each once: as 0,2,1,3 or 2*2:1*2",
+            code="topology-invalid",
+            value=text[:40],
+        )
+    return numbers
+
+
+def _bytes(text: str) -> int | None:
+    """Return an amount as hwloc writes it, None where it is none: a size costs no machine."""
+    found = _SIZE.fullmatch(text)
+    if not found:
+        return None
+    power = "BkMGT".index((found[2] or "B")[0])
+    base: int = 1024 if "i" in found[2] else 1000
+    return int(found[1]) * int(base**power)
 
 
 def _kind(name: str) -> str:

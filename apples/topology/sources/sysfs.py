@@ -7,12 +7,15 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from apples.errors import LaunchError, UsageError
-from apples.topology.cpus import NO_CPUS, CpuSet
+from apples.topology.cpus import MAX_CPUS, NO_CPUS, CpuSet
 from apples.topology.machine import Topology, restricted
-from apples.topology.parts import NO_LATENCIES, Latencies, MemoryNode, Part
+from apples.topology.parts import NO_LATENCIES, CoreKind, Latencies, MemoryNode, Part
+from apples.topology.sources.core_kinds import kinds_by_rank
+from apples.topology.sources.elements import MAX_DEPTH
 from apples.topology.sources.probe import SCHEMA
 
 SYSTEM = Path("/sys/devices/system")
@@ -23,7 +26,10 @@ _SHARED = (  # the names of Linux 5.3 and later, then the older ones
 )
 _CACHES = tuple(f"L{level}{i}Cache" for level in (4, 3, 2, 1) for i in ("", "i"))
 _ORDER = ("Package", "Group", "Die", *_CACHES, "Core")
-_MOST_CACHES = 16
+_MAX_CACHES = 16
+MAX_CROSSING = 16 * MAX_CPUS
+"""CPUs in groups that cross others, each of which costs a look. A kernel that names one group of each kind for
+a CPU stays below."""
 
 
 def read_sysfs(system: Path = SYSTEM) -> Topology:
@@ -39,7 +45,7 @@ def read_sysfs(system: Path = SYSTEM) -> Topology:
     LaunchError
         There is no such description. Permanent on this machine.
     """
-    return _described(_FilesBelow(system), str(system))
+    return described(_FilesBelow(system), str(system))
 
 
 class _FilesBelow(Mapping[str, str]):
@@ -61,8 +67,14 @@ class _FilesBelow(Mapping[str, str]):
         return sum(1 for _ in self)
 
 
-def _described(files: Mapping[str, str], name: str) -> Topology:
-    """Return the machine that the kernel's files describe, by their names below ``/sys/devices/system``."""
+def described(files: Mapping[str, str], name: str) -> Topology:
+    """Return the machine that the kernel's files describe, by their names below ``/sys/devices/system``.
+
+    Raises
+    ------
+    LaunchError
+        They name no CPU, or nest deeper than `MAX_DEPTH`.
+    """
     online = _numbered(files, "cpu")
     if not online:
         raise LaunchError(
@@ -82,9 +94,20 @@ def _described(files: Mapping[str, str], name: str) -> Topology:
     for node in nodes:
         if node.cpus and node.cpus != online.mask:
             groups.setdefault(("Group", node.cpus), node.number)
-    root = _nested(online.mask, groups)
+    root = _nested(online.mask, groups, name)
     latencies = _latencies(files, nodes)
-    return Topology(root, nodes, latencies, offline=everything - online, name=name)
+    kinds = _core_kinds(files, online)
+    return Topology(root, nodes, latencies, offline=everything - online, name=name, kinds=kinds)
+
+
+def _core_kinds(files: Mapping[str, str], online: CpuSet) -> Mapping[CoreKind, int]:
+    """Return the kinds of cores: by the counters that the kernel has for each kind, else by capacity."""
+    units = ((1, "core"), (0, "atom"), (0, "lowpower"))
+    ranked = [(rank, (_list(files, f"../cpu_{kind}/cpus") & online).mask) for rank, kind in units]
+    if ranked[0][1]:
+        return kinds_by_rank(ranked)
+    capacities = [(_number(files, f"cpu/cpu{cpu}/cpu_capacity"), 1 << cpu) for cpu in online]
+    return kinds_by_rank(capacities) if all(rank > 0 for rank, _ in capacities) else {}
 
 
 def _groups(files: Mapping[str, str], folder: str) -> Iterator[tuple[str, int, CpuSet]]:
@@ -93,7 +116,7 @@ def _groups(files: Mapping[str, str], folder: str) -> Iterator[tuple[str, int, C
         lists = [cpus for name in names if (cpus := _cpus(files, f"{folder}/topology/{name}"))]
         if lists:
             yield kind, _number(files, f"{folder}/topology/{number}"), lists[0]
-    for index in range(_MOST_CACHES):
+    for index in range(_MAX_CACHES):
         cache = f"{folder}/cache/index{index}"
         level = _text(files, f"{cache}/level")
         if not level:
@@ -104,34 +127,67 @@ def _groups(files: Mapping[str, str], folder: str) -> Iterator[tuple[str, int, C
             yield kind, index, _cpus(files, f"{cache}/shared_cpu")
 
 
-def _nested(online: int, groups: Mapping[tuple[str, int], int]) -> Part:
-    """Return the tree of groups that lie within each other; one that cuts across another is left out."""
+def _nested(online: int, groups: Mapping[tuple[str, int], int], name: str) -> Part:
+    """Return the tree of groups that lie within each other; a group that crosses an earlier one is left out.
+
+    Of groups that cross, packages, cores and memory nodes come first.
+    """
+    chains: dict[int, list[int]] = {
+        cpu: [] for cpu in CpuSet(online)
+    }  # of each CPU, what holds it
     inside: list[tuple[int, str, int]] = []
-    trusted = ("Package", "Core", "Group")  # where descriptions contradict each other
-    for (kind, mask), number in sorted(
-        groups.items(), key=lambda group: group[0][0] not in trusted
-    ):
-        cut = any(mask & m and mask & ~m and m & ~mask for m, _, _ in inside)
-        if mask and not cut:
+    crossing = 0
+    trusted = ("Package", "Core", "Group")
+    for (kind, mask), number in sorted(groups.items(), key=lambda g: g[0][0] not in trusted):
+        if any(mask & ~m and m & ~mask for cpu in CpuSet(mask) for m in chains[cpu]):
+            crossing += mask.bit_count()
+            if crossing > MAX_CROSSING:
+                raise LaunchError(
+                    f"{name}: its cpu folders name groups that cross others, with over {MAX_CROSSING} CPUs",
+                    code="kernel-files-crossing",
+                    file=name,
+                    bound=MAX_CROSSING,
+                )
+            continue
+        for cpu in CpuSet(mask):
+            chains[cpu].append(mask)
+            if len(chains[cpu]) >= MAX_DEPTH:
+                raise LaunchError(
+                    f"{name}: its cpu folders name parts nested deeper than {MAX_DEPTH}",
+                    code="kernel-files-too-deep",
+                    file=name,
+                    bound=MAX_DEPTH,
+                )
+        if mask:
             inside.append((mask, kind, number))
     inside.sort(key=lambda group: (-group[0].bit_count(), _ORDER.index(group[1])))
-    return _part("Machine", None, online, inside)
+    root = _Group("Machine", None, online)
+    innermost = dict.fromkeys(CpuSet(online), root)
+    for mask, kind, number in inside:
+        outer = innermost[(mask & -mask).bit_length() - 1]
+        if outer.kind != "Core":  # a core divides into CPUs alone
+            group = _Group(kind, number, mask)
+            outer.inside.append(group)
+            innermost.update(dict.fromkeys(CpuSet(mask), group))
+    return root.part()
 
 
-def _part(kind: str, number: int | None, mask: int, groups: list[tuple[int, str, int]]) -> Part:
-    children: list[Part] = []
-    left = mask
-    for i, (inner, name, its) in enumerate(groups):
-        if inner & left == inner:
-            below = [group for group in groups[i + 1 :] if not group[0] & ~inner]
-            children.append(_part(name, its, inner, below))
-            left &= ~inner
-    if kind == "Core" or not children:
-        children = [Part("PU", cpu, 1 << cpu) for cpu in CpuSet(mask)]
-    else:
-        children += [Part("PU", cpu, 1 << cpu) for cpu in CpuSet(left)]
-    children.sort(key=lambda part: part.cpus & -part.cpus)
-    return Part(kind, number, mask, tuple(children))
+@dataclass(slots=True)
+class _Group:
+    """A part while the parts inside it are collected."""
+
+    kind: str
+    number: int | None
+    cpus: int
+    inside: list[_Group] = field(default_factory=list)
+
+    def part(self) -> Part:
+        """Return the part, with the CPUs that lie in no part inside it."""
+        left = self.cpus & ~sum(group.cpus for group in self.inside)
+        parts = [group.part() for group in self.inside]
+        parts += [Part("PU", cpu, 1 << cpu) for cpu in CpuSet(left)]
+        parts.sort(key=lambda part: part.cpus & -part.cpus)
+        return Part(self.kind, self.number, self.cpus, tuple(parts))
 
 
 def _nodes(files: Mapping[str, str], online: CpuSet) -> Iterator[MemoryNode]:
@@ -160,7 +216,7 @@ def _numbered(files: Mapping[str, str], name: str) -> CpuSet:
     if online:
         return online
     below = "topology/" if name == "cpu" else ""
-    folder = re.compile(rf"{name}/{name}(\d+)/{below}.")
+    folder = re.compile(rf"{name}/{name}([0-9]{{1,5}})/{below}.")
     numbers = {int(found[1]) for file in files if (found := folder.match(file))}
     return CpuSet.of(n for n in numbers if _text(files, f"{name}/{name}{n}/online") != "0")
 
@@ -201,11 +257,13 @@ def _text(files: Mapping[str, str], name: str) -> str:
     return text.strip(" \t\r\n\0") if text.isascii() else ""
 
 
-MOST_BYTES = 32 * 2**20
-MOST_FILE = 2**16
-_NAME = re.compile(
-    r"(cpu|node)/(online|present|(cpu|node)\d{1,5}/((topology|cache/index\d{1,2})/)?[a-z_]{1,40})"
+MAX_BYTES = 32 * 2**20
+MAX_FILE = 2**16
+NAME = re.compile(
+    r"(cpu|node)/(online|present|(cpu|node)[0-9]{1,5}/((topology|cache/index[0-9]{1,2})/)?[a-z_]{1,40})"
+    r"|\.\./cpu_(core|atom|lowpower)/cpus"
 )
+"""Names of the kernel's files that are read."""
 
 
 def read_packed(word: str, host: str) -> Topology:
@@ -218,7 +276,7 @@ def read_packed(word: str, host: str) -> Topology:
     """
     try:
         text = zlib.decompressobj().decompress(
-            base64.b64decode(word, validate=True), MOST_BYTES + 1
+            base64.b64decode(word, validate=True), MAX_BYTES + 1
         )
     except (ValueError, zlib.error) as error:
         raise LaunchError(
@@ -237,13 +295,13 @@ def read_probe(text: str | bytes, host: str) -> Topology:
     LaunchError
         It is no answer of the probe's; names the host.
     """
-    if len(text) > MOST_BYTES:
+    if len(text) > MAX_BYTES:
         raise LaunchError(
-            f"{host}: its topology takes {len(text)} bytes, at most {MOST_BYTES}",
+            f"{host}: its topology takes {len(text)} bytes, at most {MAX_BYTES}",
             code="topology-answer-invalid",
             host=host,
             value=len(text),
-            bound=MOST_BYTES,
+            bound=MAX_BYTES,
         )
     try:
         document = json.loads(text)
@@ -265,7 +323,7 @@ def read_probe(text: str | bytes, host: str) -> Topology:
             value=str(schema)[:30],
         )
     wrong = [
-        name for name, held in files.items() if not _NAME.fullmatch(name) or len(held) > MOST_FILE
+        name for name, held in files.items() if not NAME.fullmatch(name) or len(held) > MAX_FILE
     ]
     if wrong:
         raise LaunchError(
@@ -275,4 +333,4 @@ def read_probe(text: str | bytes, host: str) -> Topology:
             field="files",
             value=wrong[0][:60],
         )
-    return restricted(_described(files, host), cpus, memory or None)
+    return restricted(described(files, host), cpus, memory or None)

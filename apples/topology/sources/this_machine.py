@@ -1,13 +1,11 @@
 """This machine, as far as this process may use it: inside a container, taskset or batch job, its share.
 
-Three sources give the same: hwloc's own ``lstopo``, hwloc in this process (the extra ``pyhwloc``), and
-the kernel's ``/sys``.
+Two sources give the same parts: hwloc's ``lstopo``, which also names GPUs and network interfaces, and the
+kernel's ``/sys``.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -31,7 +29,7 @@ def live_topology(source: str = "") -> Topology:
     Parameters
     ----------
     source
-        `lstopo`, `pyhwloc` or `sys`; empty: the first of them that is there.
+        `lstopo` or `sys`; empty: the first of them that is there.
 
     Raises
     ------
@@ -48,8 +46,7 @@ def live_topology(source: str = "") -> Topology:
             known=[*SOURCES],
         )
     if not source:
-        hwloc = importlib.util.find_spec("pyhwloc") is not None
-        source = "lstopo" if _lstopo() else "pyhwloc" if hwloc else "sys"
+        source = "lstopo" if _lstopo() else "sys"
     return restricted(SOURCES[source](), own_cpus(), own_memory())
 
 
@@ -82,7 +79,7 @@ def _from_lstopo() -> Topology:
             code="source-missing",
             value="lstopo",
         )
-    words = [program, "--no-io", "--of", "xml", "-"]
+    words = [program, "--of", "xml", "-"]
     clean = {k: v for k, v in os.environ.items() if not k.startswith("HWLOC_")}
     try:
         done = subprocess.run(
@@ -101,9 +98,11 @@ def _from_lstopo() -> Topology:
             seconds=DEADLINE,
         ) from error
     if done.returncode != 0:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["nothing"]
+        words_of_error = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or [
+            "nothing"
+        ]
         raise LaunchError(
-            f"{program} ended with {done.returncode} and said: {said[0][:200]}",
+            f"{program} ended with {done.returncode}: {words_of_error[0][:200]}",
             code="command-failed",
             tool=program,
             value=done.returncode,
@@ -111,21 +110,7 @@ def _from_lstopo() -> Topology:
     return read_hwloc_xml(done.stdout, "this machine")
 
 
-def _from_pyhwloc() -> Topology:
-    try:
-        pyhwloc = importlib.import_module("pyhwloc")
-    except ImportError as error:
-        raise LaunchError(
-            f"no pyhwloc ({error}): install the extra apples[hwloc] (Python 3.12 or later)",
-            code="source-missing",
-            value="pyhwloc",
-        ) from error
-    with pyhwloc.from_this_system() as machine:
-        return read_hwloc_xml(machine.export_xml_buffer().encode(), "this machine")
-
-
 SOURCES: Mapping[str, Callable[[], Topology]] = {
     "lstopo": _from_lstopo,
-    "pyhwloc": _from_pyhwloc,
     "sys": read_sysfs,
 }

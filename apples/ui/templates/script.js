@@ -120,6 +120,35 @@
     tell();
   }
 
+  // Change the form of a file in place: what is unfolded stays so, and the new entry has the focus.
+  content.addEventListener("submit", async (event) => {
+    const form = event.target, button = event.submitter;
+    if (form.id !== "file" || !button || button.value === "save") return;
+    event.preventDefault();
+    const fields = new URLSearchParams(new FormData(form));
+    fields.set(button.name, button.value);
+    const unfolded = [...form.querySelectorAll("details[open] summary bdi")].map((one) => one.textContent);
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: fields });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      content.replaceChildren(...page.getElementById("content").childNodes);
+    } catch {
+      return say("No answer from apples serve.");
+    }
+    for (const one of content.querySelectorAll("summary"))
+      if (unfolded.includes(one.querySelector("bdi")?.textContent)) one.parentElement.open = true;
+    const again = [...content.querySelectorAll("button")].find((one) => one.name === button.name && one.value === button.value);
+    (content.querySelector("[autofocus]") || again)?.focus();
+  });
+
+  // Enter in a field beside a button to add entries presses that button, not the first of the form.
+  content.addEventListener("keydown", (event) => {
+    const add = event.key === "Enter" && event.target.matches("input") && event.target.closest("p.ask")?.querySelector("button[name=add]");
+    if (!add) return;
+    event.preventDefault();
+    add.click();
+  });
+
   const ask = document.getElementById("ask");
   let timer, turn = 0;
   const plan = async (mine) => {
@@ -131,8 +160,12 @@
     document.getElementById("answer").replaceWith(answer);
     history.replaceState(null, "", url);
   };
+  // A live plan measures hosts: only the button asks for it.
+  const measures = () => ["weather", "weather2"].some((name) => ask.elements[name]?.value === "live");
   ask?.addEventListener("input", () => {
     clearTimeout(timer);
+    document.getElementById("answer").classList.toggle("stale", measures());
+    if (measures()) return turn++;
     timer = setTimeout(plan, 150, ++turn);
   });
 })();

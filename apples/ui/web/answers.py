@@ -18,6 +18,12 @@ STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
 """The HTTP status of a refusal, by the exit code that it would end a command with."""
 
 
+def form_value(request: Request, name: str) -> str:
+    """Return the last value of a field of the request's form, without space around it; empty without the field."""
+    form: dict[str, list[str]] = request.state.form
+    return form.get(name, [""])[-1].strip()
+
+
 def add_assets(app: FastAPI) -> None:
     """Add what every page loads; the address of each names its content, so that browsers keep it."""
     kept = {"cache-control": "private, max-age=31536000, immutable"}
@@ -46,10 +52,10 @@ def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
     async def unfit(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - it is registered for no other
         told = [
-            f"{'.'.join(map(str, one['loc']))[:80]}: {one['msg'][:120]}"
+            f"{'.'.join(map(str, one['loc'][1:]))[:80]}: {one['msg'][:120]}"
             for one in error.errors()[:5]
         ]
-        return answer(request, 422, "That cannot be asked", told)
+        return answer(request, 422, "The address is invalid", told)
 
     async def http(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)

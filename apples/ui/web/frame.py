@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from importlib import resources
 
-from apples.ui.page import SHELL, render, style_sheet
+from apples.ui.shell import page
 
 PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
 """Those of ``apples serve``."""
@@ -17,14 +17,14 @@ PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files
 @cache
 def served_style() -> tuple[str, str]:
     """Return the style sheet, and the name of its content by which browsers keep it."""
-    sheet = style_sheet()
+    sheet = page("served.css.j2")
     return sheet, sha256(sheet.encode()).hexdigest()[:16]
 
 
 @cache
 def served_script() -> tuple[str, str]:
     """Return the script, without which every page is complete, and the name of its content."""
-    script = resources.files(SHELL).joinpath("templates/script.js").read_text("utf-8")
+    script = resources.files("apples.ui").joinpath("templates/script.js").read_text("utf-8")
     return script, sha256(script.encode()).hexdigest()[:16]
 
 
@@ -69,4 +69,4 @@ class Frame:
 
 def said_page(frame: Frame, title: str, lines: Sequence[str]) -> str:
     """Return a page that says something and no more: a refusal, a page that is not there."""
-    return render("said.html.j2", frame=frame, title=title, lines=lines)
+    return page("said.html.j2", {"title": title, "lines": lines}, frame)

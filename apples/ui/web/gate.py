@@ -5,6 +5,10 @@ The pages are one person's, who can do there what the command line can. Whoever 
 no other site can send (HttpOnly, SameSite=Strict) says who asks. A page of another site that was made to resolve
 to this address (DNS rebinding) is stopped by its Host, a form of another site by its Origin and by a token that
 only our own pages hold.
+
+Starlette's middleware does not replace these checks. TrustedHostMiddleware answers 400 in plain text, without the
+code and the page that a refusal has here. SessionMiddleware keeps the session in a signed cookie, which the
+server cannot end before it expires. Starlette has no check of Origin or of a form's token.
 """
 
 from __future__ import annotations
@@ -29,8 +33,8 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 ENTER = "/enter"
 PUBLIC = (ENTER, "/style.css", "/script.js")
 """Paths that need no session."""
-MOST_SESSIONS = 32
-MOST_FIELDS = 2000
+MAX_SESSIONS = 32
+MAX_FIELDS = 2000
 FORM_BYTES = 4 << 20
 """A file's text goes twice in a form, and a line end takes six bytes there."""
 SIGN_IN_BYTES = 16 << 10
@@ -116,7 +120,7 @@ class Sessions:
         """Return the secret of a new session, which is one as long as what it was opened with `holds`."""
         secret = secrets.token_urlsafe(32)
         self._open[_digest(secret)] = Session(holds=holds)
-        while len(self._open) > MOST_SESSIONS:
+        while len(self._open) > MAX_SESSIONS:
             self._open.popitem(last=False)
         return secret
 
@@ -294,7 +298,7 @@ class Gate:
         form: dict[str, list[str]] = {}
         try:
             pairs = parse_qsl(
-                text.decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+                text.decode("ascii"), keep_blank_values=True, max_num_fields=MAX_FIELDS
             )
         except ValueError:
             raise RefusedRequestError(400, "The body is not a form.") from None

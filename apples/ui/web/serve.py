@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 import nws
 from apples.errors import LaunchError, UsageError, coded
+from apples.ui.command_line import command
+from apples.ui.parameters import FILE, option
 
 
+@command()
+@option("--listen", metavar="HOST:PORT", default="127.0.0.1:8080", help="HOST:PORT.")
+@option(
+    "--folder",
+    metavar="FOLDER",
+    type=FILE,
+    default=Path(),
+    help="Folder of the templates and host lists that the pages show.",
+)
+@option("--certificate", type=FILE, help="File of the TLS certificate.")
+@option("--key", type=FILE, help="File of the certificate's private key.")
+@option(
+    "--server-name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A further host name by which browsers reach this server.",
+)
+@option(
+    "--scheduler",
+    metavar="FOLDER",
+    type=FILE,
+    multiple=True,
+    help="Directory of a live scheduler, besides this user's; may be repeated.",
+)
+@click.pass_context
 def serve(
-    context: typer.Context,
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT.")] = "127.0.0.1:8080",
-    folder: Annotated[
-        Path, typer.Option("--folder", help="Whose templates and host lists are shown.")
-    ] = Path(),
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="A further name of this server (Host).")
-    ] = None,
-    scheduler: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--scheduler",
-            help="Directory of a live scheduler, besides this user's; may be repeated.",
-        ),
-    ] = None,
+    context: click.Context,
+    listen: str,
+    folder: Path,
+    certificate: Path | None,
+    key: Path | None,
+    names: tuple[str, ...],
+    scheduler: tuple[Path, ...],
 ) -> int:
     """Serve pages of this user's runs, jobs, schedulers, hosts and files until stopped.
 
-    It listens on loopback and prints a link that admits one browser, once; after that the next.
+    It listens on loopback. Each printed link admits one browser once; then it prints the next link.
     From another machine: ssh -L 8080:127.0.0.1:8080 HOST.
 
     Example: apples serve; apples serve --folder ~/project --listen 127.0.0.1:8090
@@ -46,7 +62,7 @@ def serve(
             *nws.address_of(listen),
             certificate and certificate.resolve(),
             key and key.resolve(),
-            tuple(name or ()),
+            names,
         )
         nws.check_exposure(where)
     except nws.ListenRefusedError as error:
@@ -65,29 +81,19 @@ def _serve(
     from apples.ui.web.site import Site, create_app  # noqa: PLC0415
 
     def tell(key: str) -> None:
-        typer.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)
+        click.echo(f"apples serve: open {server.url}{ENTER}?key={key}", err=True)
 
     site = Site(folder, schedulers=schedulers)
     secure = listen.certificate is not None
     sessions = Sessions(tell)
     app = create_app(site, pages, sessions, listen.accepted, secure=secure)
     os.chdir(folder)  # code of the user's own is named from there, as where a command is typed
-    server = nws.HttpServer(app, listen)
-    server.ending = site.streams.close
-    served_style()  # templates are loaded before anybody waits for a page
-    server.started_well = sessions.announce
-    server.run([_bound(listen)])
-
-
-def _bound(listen: nws.Listen) -> socket.socket:
-    """Return the socket that is listened on."""
-    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
     try:
-        return socket.create_server((listen.host, listen.port), family=family)
-    except OSError as error:
-        reason = error.strerror or error
-        raise LaunchError(
-            f"--listen {listen.host}:{listen.port}: {reason}",
-            code="address-unusable", option="--listen",
-            address=f"{listen.host}:{listen.port}", reason=str(reason),
-        ) from None  # fmt: skip
+        sockets = nws.bound_sockets(listen)
+        server = nws.HttpServer(app, listen)
+        server.ending = site.streams.close
+        served_style()  # templates are loaded before anybody waits for a page
+        server.started_well = sessions.announce
+        server.run(sockets)
+    except nws.AddressUnusableError as error:  # or another began to listen first
+        raise LaunchError(str(error), **coded(error)) from None

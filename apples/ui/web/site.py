@@ -9,15 +9,17 @@ from pathlib import Path as FilePath
 from typing import Annotated, TypeVar, cast
 
 from fastapi import FastAPI, Path, Query, Request
-from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, Response
 from starlette.middleware.gzip import GZipMiddleware
 
+from apples.ui.shell import page
 from apples.ui.web.answers import add_assets, handle_errors
+from apples.ui.web.event_log import event_response
 from apples.ui.web.frame import Frame, said_page
 from apples.ui.web.gate import LOOPBACK, Gate, Session, Sessions
-from apples.ui.web.streams import LiveStream, Streams
+from apples.ui.web.streams import PING_SECONDS, SEND_SECONDS, LiveStream, Streams
 
-LEAST_COMPRESSED = 4 << 10
+MIN_COMPRESSED = 4 << 10
 
 # Parameters of routes of several rooms.
 HostName = Annotated[str, Path(pattern="^[A-Za-z0-9._-]{1,253}$")]
@@ -63,8 +65,16 @@ class Site:
         session: Session | None = (
             None if request is None else getattr(request.state, "session", None)
         )
-        token, said = (session.token, session.take_said()) if session else ("", None)
+        if session is None or request is None:
+            return Frame("", self._folder, socket.gethostname(), None, here)
+        # A page that its own script fetches leaves the message to the page that is opened next.
+        is_opened = request.headers.get("sec-fetch-dest", "document") == "document"
+        token, said = session.token, session.take_said() if is_opened else None
         return Frame(token, self._folder, socket.gethostname(), said, here)
+
+    def page(self, request: Request, here: str, template: str, model: object) -> str:
+        """Return the page that answers a request, as `apples.ui.shell.page` makes it."""
+        return page(template, model, self.frame(request, here))
 
     def followed(
         self, request: Request, since: str, name: str, make: Callable[[], LiveStream]
@@ -72,7 +82,7 @@ class Site:
         """Return what happens on a page, from the event on that its reader had last."""
         since = request.headers.get("last-event-id", since)[:40]
         events = self.streams.of(name, make).follow(since)
-        return StreamingResponse(events, media_type="text/event-stream")
+        return event_response(events, PING_SECONDS, SEND_SECONDS)
 
 
 def create_app(
@@ -95,7 +105,7 @@ def create_app(
         Whether it is reached by HTTPS alone.
     """
     app = FastAPI(title="apples", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(GZipMiddleware, minimum_size=LEAST_COMPRESSED, compresslevel=4)
+    app.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED, compresslevel=4)
     for module in pages:
         import_module(module).add(app, site)
     add_assets(app)

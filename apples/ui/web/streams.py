@@ -8,25 +8,26 @@ too long, or comes from before this server was started, is told ``changed``.
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import secrets
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from sse_starlette import ServerSentEvent
 
 from apples.errors import LaunchError
+from apples.ui.web.event_log import Event, EventStreamLog
 
-MOST_KEPT: Final = 200
-MOST_READERS: Final = 128
-MOST_STREAMS: Final = 64
+MAX_KEPT: Final = 200
+MAX_READERS: Final = 128
+MAX_STREAMS: Final = 64
 GATHERED_SECONDS: Final = 0.5
 """For which what happens is gathered before browsers are told."""
-BEAT_SECONDS: Final = 15.0
+PING_SECONDS: Final = 15
+SEND_SECONDS: Final = 60.0
+"""After this time a reader that takes no data is disconnected."""
 AGAIN_SECONDS: Final = 1.0
 """Before a scheduler that is away is asked again, and between two looks at a record."""
-NUMBERED: Final = re.compile(r"([0-9a-f]{8})-([0-9]{1,12})")
 
 
 class LiveStream(ABC):
@@ -36,20 +37,17 @@ class LiveStream(ABC):
     """
 
     def __init__(self) -> None:
-        self._life = secrets.token_hex(4)
-        self._last = 0
-        self._events: deque[tuple[int, bytes]] = deque(maxlen=MOST_KEPT)
-        self._news = asyncio.Event()
+        self._log = EventStreamLog(secrets.token_hex(4), MAX_KEPT)
         self._texts: dict[str, str] = {}
-        self._is_changed = self._is_closed = False
+        self._is_changed = False
         self._flush: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self.readers = 0
 
     @property
     def last(self) -> str:
-        """The identifier of the last event; empty while nobody looks, for then nothing is noticed."""
-        return f"{self._life}-{self._last}" if self.readers else ""
+        """The identifier of the last event; empty while there are no readers, when no event is noticed."""
+        return self._log.identifier(self._log.last) if self.readers else ""
 
     @abstractmethod
     async def look(self) -> None:
@@ -73,35 +71,25 @@ class LiveStream(ABC):
 
     def close(self) -> None:
         """End every reader's stream."""
-        self._is_closed = True
-        self._wake()
+        self._log.close()
 
     async def follow(self, since: str) -> AsyncIterator[bytes]:
         """Yield server-sent events, after the one of an identifier."""
         self.readers += 1
         if self._task is None:
-            self._life = secrets.token_hex(
-                4
-            )  # what happened since the last reader left is not known
+            self._log = EventStreamLog(
+                secrets.token_hex(4), MAX_KEPT
+            )  # events since the last reader left are unknown
             self._task = asyncio.create_task(self.look())
+        log = self._log
+
+        async def anew() -> Event:
+            return Event(log.last, "changed", "{}")
+
         try:
-            found = NUMBERED.fullmatch(since)
-            last = int(found[2]) if found and found[1] == self._life else -1
-            yield b": hello\n\n"
-            while not self._is_closed:
-                news, first = self._news, self._events[0][0] if self._events else self._last + 1
-                if last > self._last or last < first - 1:
-                    last = self._last
-                    yield self._event(last, "changed", {})
-                elif last < self._last:
-                    lines = b"".join(line for number, line in self._events if number > last)
-                    last = self._last
-                    yield lines
-                else:
-                    try:
-                        await asyncio.wait_for(news.wait(), BEAT_SECONDS)
-                    except TimeoutError:
-                        yield b": beat\n\n"
+            yield ServerSentEvent(comment="connected", sep="\n").encode()
+            async for event in log.follow(since, anew):
+                yield event
         finally:
             self.readers -= 1
             if not self.readers and self._task is not None:
@@ -113,26 +101,13 @@ class LiveStream(ABC):
             self._flush = asyncio.get_running_loop().call_later(GATHERED_SECONDS, self._tell)
 
     def _tell(self) -> None:
-        """Give what has been gathered a number, and wake the readers."""
+        """Send what has been gathered."""
         self._flush = None
         if self._texts:
-            self._put("text", self._texts)
+            self._log.put("text", self._texts)
         if self._is_changed:
-            self._put("changed", {})
+            self._log.put("changed", {})
         self._texts, self._is_changed = {}, False
-        self._wake()
-
-    def _put(self, kind: str, data: Mapping[str, Any]) -> None:
-        self._last += 1
-        self._events.append((self._last, self._event(self._last, kind, data)))
-
-    def _event(self, number: int, kind: str, data: Mapping[str, Any]) -> bytes:
-        head = f"id: {self._life}-{number}\nevent: {kind}\nretry: 1000\n"
-        return f"{head}data: {json.dumps(data)}\n\n".encode()
-
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
 
 
 class Streams:
@@ -144,7 +119,7 @@ class Streams:
         Readers of all streams together.
     """
 
-    def __init__(self, most_readers: int = MOST_READERS) -> None:
+    def __init__(self, most_readers: int = MAX_READERS) -> None:
         self._streams: dict[str, LiveStream] = {}
         self._most_readers = most_readers
 
@@ -168,10 +143,10 @@ class Streams:
         """
         known = self._streams
         for each in [each for each, one in known.items() if not one.readers]:
-            if each != name and len(known) >= MOST_STREAMS:
+            if each != name and len(known) >= MAX_STREAMS:
                 del known[each]
         readers = sum(one.readers for one in known.values())
-        if readers >= self._most_readers or (name not in known and len(known) >= MOST_STREAMS):
+        if readers >= self._most_readers or (name not in known and len(known) >= MAX_STREAMS):
             raise LaunchError(
                 f"there are {readers} streams of events already",
                 code="too-many-requests", value=readers, bound=self._most_readers,

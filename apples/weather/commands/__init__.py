@@ -1,1 +1,1 @@
-"""The `nws` command: the service, its sensors, and what clients ask of it."""
+"""The `nws` command: the service, its sensors, and its clients."""

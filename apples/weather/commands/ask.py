@@ -9,15 +9,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
-import typer
+import click
 
 from apples.errors import LaunchError, UsageError, coded
 from apples.io import state
-from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
-from apples.ui.options import Json
+from apples.ui.command_line import answers_a_terminal, command, repaint, say, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import (
+    FILE,
+    NUMBER,
+    TYPED,
+    Excludes,
+    Requires,
+    argument,
+    integer,
+    number,
+    option,
+)
 from apples.weather.text import (
     Document,
     forecasts_text,
@@ -26,51 +36,54 @@ from apples.weather.text import (
     service_text,
     top_text,
 )
-from nws import Client, SeriesName, ServiceError, read_token
+from nws import Client, SeriesName, ServiceError, is_in_use, read_token
 
-Service = Annotated[
-    str | None,
-    typer.Option("--service", envvar="NWS_SERVICE", help="URL; default: yours on this machine."),
-]
-TokenPath = Annotated[
-    Path | None, typer.Option("--token-file", envvar="NWS_TOKEN_FILE", help="File of the token.")
-]
-Certificate = Annotated[
-    Path | None,
-    typer.Option(
-        "--certificate",
-        envvar="NWS_CERTIFICATE",
-        help="Authorities to trust besides the system's.",
-    ),
-]
-Match = Annotated[str, typer.Argument(help="Series; * for anything, ? for one character.")]
-Over = Annotated[
-    float | None, typer.Option("--over", min=0.001, help="Mean of the next so many seconds.")
-]
+service_option = option(
+    "--service", metavar="URL", envvar="NWS_SERVICE", help="URL; default: yours on this machine."
+)
+token_path_option = option(
+    "--token-file", type=FILE, envvar="NWS_TOKEN_FILE", help="File of the token."
+)
+ca_option = option(
+    "--ca", type=FILE, envvar="NWS_CA", help="Authorities to trust besides the system's."
+)
+match_argument = argument(
+    "match", required=False, default="*", help="Series; * for anything, ? for one character."
+)
+over_option = option(
+    "--over", metavar="SECONDS", type=number(0.001), help="Mean of the next so many seconds."
+)
 
 
+@command()
+@argument(
+    "series",
+    nargs=-1,
+    required=True,
+    help="resource/host[/peer] ..; * for anything, ? for one character.",
+)
+@over_option
+@option("--level", metavar="FRACTION", type=number(0.01, 0.99), help="Level of the interval.")
+@option("--criterion", metavar="NAME", help="Error to make least: absolute or squared.")
+@service_option
+@token_path_option
+@ca_option
+@json_option
 def forecast(
-    series: Annotated[
-        list[str],
-        typer.Argument(help="resource/host[/peer] ..; * for anything, ? for one character."),
-    ],
-    over: Over = None,
-    level: Annotated[
-        float | None, typer.Option("--level", min=0.01, max=0.99, help="Of the interval.")
-    ] = None,
-    criterion: Annotated[
-        str | None, typer.Option("--criterion", help="Error to make least: absolute or squared.")
-    ] = None,
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
+    series: tuple[str, ...],
+    over: float | None,
+    level: float | None,
+    criterion: str | None,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    json: bool,
 ) -> int:
     """Forecast series of a service.
 
     Example: nws forecast availableCpu/ada 'latencyTcp/*' --over 300
     """
-    with asking(service, token_file, certificate) as client:
+    with asking(service, token_file, ca) as client:
         names = _named(client, series)
         found = client.forecasts(names, over=over, level=level, criterion=criterion)
     document = {"schema": "nws.forecast/1", "forecasts": found}
@@ -81,19 +94,26 @@ def forecast(
     return 0
 
 
+@command()
+@match_argument
+@option("--limit", type=integer(1, 10_000), default=1000, help="Most series to print.")
+@service_option
+@token_path_option
+@ca_option
+@json_option
 def query(
-    match: Match = "*",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000)] = 1000,
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
+    match: str,
+    limit: int,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    json: bool,
 ) -> int:
-    """Which series a service has, how fresh they are and what is kept of each.
+    """List the series of a service: age of the last measurement, and stored measurements.
 
     Example: nws query 'availableCpu/*'
     """
-    with asking(service, token_file, certificate) as client:
+    with asking(service, token_file, ca) as client:
         found = client.series(match, limit)
     document = {"schema": "nws.query/1", **found}
     show_answer(document, lambda: series_text(found["series"]), json)
@@ -102,20 +122,26 @@ def query(
     return 0
 
 
+@command(rules=(Excludes("--band", "--json"), Requires("--band", "--step")))
+@argument("series", help="resource/host or resource/host/peer.")
+@option("--since", metavar="SECONDS", type=NUMBER, help="Seconds ago.")
+@option("--count", type=integer(1, 10_000), default=1000, help="Most measurements to print.")
+@option("--step", metavar="SECONDS", type=number(0.001), help="A regular grid; gaps are empty.")
+@option("--band", is_flag=True, help="With --step: two columns more, low and high.")
+@service_option
+@token_path_option
+@ca_option
+@json_option
 def extract(
-    series: Annotated[str, typer.Argument(help="resource/host or resource/host/peer.")],
-    since: Annotated[float | None, typer.Option("--since", help="Seconds ago.")] = None,
-    count: Annotated[int, typer.Option("--count", min=1, max=10_000)] = 1000,
-    step: Annotated[
-        float | None, typer.Option("--step", min=0.001, help="A regular grid; gaps are empty.")
-    ] = None,
-    band: Annotated[
-        bool, typer.Option("--band", help="With --step: two columns more, low and high.")
-    ] = False,
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
+    series: str,
+    since: float | None,
+    count: int,
+    step: float | None,
+    band: bool,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    json: bool,
 ) -> int:
     """Print the measurements of a series as CSV, fit for ``nws backtest``.
 
@@ -124,15 +150,16 @@ def extract(
 
     Example: nws extract availableCpu/ada --since 31536000 --step 3600 > ada.csv
     """
-    if band and step is None:
-        raise UsageError(
-            "--band needs --step: a measurement has no low and high",
-            code="option-missing",
-            option="--step",
-        )
     checked_series(series)
+    typed = click.get_current_context().get_parameter_source("count") is TYPED
+    if typed and since is not None and step is not None:
+        raise UsageError(
+            "--count does not apply: --since with --step prints the whole grid",
+            code="option-not-applicable",
+            option="--count",
+        )
     start = None if since is None else datetime.now(UTC).timestamp() - since
-    with asking(service, token_file, certificate) as client:
+    with asking(service, token_file, ca) as client:
         found = client.range(series, start=start, count=count, step=step)
     document = {"schema": "nws.extract/1", **found}
     show_answer(document, lambda: measurements_csv(found, band), json)
@@ -144,17 +171,17 @@ def extract(
     return 0
 
 
-def status(
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
-) -> int:
-    """How a service is, what it keeps, who reports to it, and what is wrong.
+@command()
+@service_option
+@token_path_option
+@ca_option
+@json_option
+def status(service: str | None, token_file: Path | None, ca: Path | None, json: bool) -> int:
+    """Print the state of a service: its series, its sensors and its problems.
 
     Example: nws status
     """
-    with asking(service, token_file, certificate) as client:
+    with asking(service, token_file, ca) as client:
         found = client.status()
         there = client.sensors()
     document = {"schema": "nws.status/1", **found, "registrations": there}
@@ -162,16 +189,16 @@ def status(
     return 0
 
 
-def _named(client: Client, patterns: list[str]) -> list[str]:
-    """Return the series that were named, and those that match what was named with ``*`` or ``?``."""
+def _named(client: Client, patterns: tuple[str, ...]) -> list[str]:
+    """Return the named series, and the series that match the patterns with ``*`` or ``?``."""
     names: dict[str, None] = {}
     for pattern in patterns:
         if set("*?") & set(pattern):
-            found = client.series(pattern, MOST_MATCHED)
+            found = client.series(pattern, MAX_MATCHED)
             if not found["total"]:
                 say(f"no series matches {pattern}; see: nws query")
-            elif found["total"] > MOST_MATCHED:
-                say(f"{pattern}: the first {MOST_MATCHED} of {found['total']}")
+            elif found["total"] > MAX_MATCHED:
+                say(f"{pattern}: the first {MAX_MATCHED} of {found['total']}")
             names |= dict.fromkeys(one["series"] for one in found["series"])
         else:
             names[checked_series(pattern)] = None
@@ -186,18 +213,22 @@ def checked_series(text: str) -> str:
         raise UsageError(str(error), **coded(error, code="name-invalid")) from None
 
 
-MOST_MATCHED = 10_000
+MAX_MATCHED = 10_000
 
 
 @contextmanager
-def asking(
-    service: str | None, token_file: Path | None, certificate: Path | None
-) -> Iterator[Client]:
-    """Give a client of the service asked for; what it cannot do becomes an error of ours."""
+def asking(service: str | None, token_file: Path | None, ca: Path | None) -> Iterator[Client]:
+    """Yield a client of the service; its errors become errors of `apples`."""
     home = state.directory() / "nws"
     try:
         url = service or (home / "url").read_text(errors="replace").strip()
     except OSError:
+        if is_in_use(home):
+            raise LaunchError(
+                f"{home}: the service is starting; ask again once nws serve prints its address",
+                code="service-starting",
+                file=home,
+            ) from None
         reason = "no service runs here: start nws serve, or give --service"
         raise UsageError(
             f"{home / 'url'}: {reason}",
@@ -206,20 +237,34 @@ def asking(
             file=home / "url",
         ) from None
     _check_url(url)
+    if url.startswith("http:"):
+        _reject_ca(url)
     try:
         token = read_token(token_file or home / "token")
     except ValueError as error:
         raise UsageError(f"{error} (--token-file)", **coded(error, code="token-invalid")) from None
     try:
-        with Client(url, token, certificate=certificate) as client:
+        with Client(url, token, certificate=ca) as client:
             yield client
     except ServiceError as error:
         kind = LaunchError if error.transient else UsageError  # as for the weather of a plan
         raise kind(str(error), **coded(error)) from None
 
 
+def _reject_ca(url: str) -> None:
+    """Raise `UsageError` for a typed ``--ca`` and a service without TLS."""
+    context = click.get_current_context()
+    if context.get_parameter_source("ca") is TYPED:
+        raise UsageError(
+            f"--ca does not apply: {url} is without TLS",
+            code="option-not-applicable",
+            option="--ca",
+            value=url,
+        )
+
+
 def _check_url(url: str) -> None:
-    """Refuse what is no address of a service."""
+    """Raise UsageError unless the text is the URL of a service."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -237,17 +282,30 @@ HEAD_LINES = 3
 """Lines of `top` that are no series."""
 
 
+@command(rules=(Excludes("--every", "--once"), Excludes("--every", "--json")))
+@match_argument
+@over_option
+@option(
+    "--every",
+    metavar="SECONDS",
+    type=number(0.2, 86400),
+    default=2.0,
+    help="Seconds between two updates.",
+)
+@option("--once", is_flag=True, help="Print it once and end.")
+@service_option
+@token_path_option
+@ca_option
+@json_option
 def top(
-    match: Match = "*",
-    over: Over = None,
-    every: Annotated[
-        float, typer.Option("--every", min=0.2, max=86400, help="Seconds between two.")
-    ] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
+    match: str,
+    over: float | None,
+    every: float,
+    once: bool,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    json: bool,
 ) -> int:
     """Show series as they are measured: value, forecast and the band it is expected in.
 
@@ -255,7 +313,7 @@ def top(
 
     Example: nws top 'availableCpu/*' --over 300
     """
-    with asking(service, token_file, certificate) as client:
+    with asking(service, token_file, ca) as client:
         if once or json or not answers_a_terminal():
             found = _look_at_series(client, match, over, 10_000)
             show_answer(found, lambda: top_text(found, _width(), _blocks()), json)

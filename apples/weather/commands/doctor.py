@@ -1,4 +1,4 @@
-"""``nws doctor``: is a weather service fit, and what cures what is not."""
+"""``nws doctor``: diagnose a service."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
-
-import typer
 
 import nws
 from apples.errors import ApplesError
 from apples.io import state
 from apples.launch.remote.fitness import Finding
 from apples.launch.text import checks_document, checks_text
-from apples.ui.command_line import show_answer
-from apples.ui.options import Json
+from apples.ui.command_line import command, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import FILE, option
 from apples.ui.units import amount, duration
-from apples.weather.commands.ask import Certificate, Service, TokenPath, asking
+from apples.weather.commands.ask import (
+    asking,
+    ca_option,
+    service_option,
+    token_path_option,
+)
 
 UNFIT = 4
 LITTLE_ROOM = 1 << 30
@@ -31,31 +35,35 @@ NO_ROOM = 100 << 20
 SOON = 14 * 86400.0
 """Seconds before a certificate or a token ends that are worth a word."""
 NAMED = 5
-"""Series that are named; of the others the number is told."""
+"""Maximum number of series in a finding; the others are counted."""
 
 
+@command()
+@option("--directory", metavar="FOLDER", type=FILE, help="Of a service on this machine.")
+@service_option
+@token_path_option
+@ca_option
+@json_option
 def doctor(
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="Of a service on this machine.")
-    ] = None,
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
+    directory: Path | None,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    json: bool,
 ) -> int:
-    """Check a service: its directory, its tokens, whether it answers, and what it says of itself.
+    """Check a service: its directory, its tokens, its answers and its status.
 
     Example: nws doctor
     """
     home = directory or state.directory() / "nws"
-    findings = [*_here(home, service, directory), *_there(service, token_file, certificate)]
+    findings = [*_here(home, service, directory), *_there(service, token_file, ca)]
     document = {**checks_document(findings), "schema": "nws.doctor/1"}
     show_answer(document, checks_text(findings), json)
     return UNFIT if any(finding.status == "fail" for finding in findings) else 0
 
 
 def _here(home: Path, service: str | None, directory: Path | None) -> Iterator[Finding]:
-    """Yield what is to be seen of a service that is kept on this machine."""
+    """Yield the findings in the directory of a service on this machine."""
     if service is not None and directory is None:
         return  # one somewhere else
     if not home.is_dir():
@@ -76,8 +84,8 @@ def _here(home: Path, service: str | None, directory: Path | None) -> Iterator[F
     yield Finding(
         "engine",
         _unless(not fast),
-        "numba" if fast else "numpy: an update takes 0.3 ms in place of 20 us",
-        "pip install 'apples[fast]'",
+        "numba" if fast else "numpy: an update takes 1 ms in place of 20 us",
+        "pip install 'apples[service]'",
     )
 
 
@@ -94,36 +102,39 @@ def _tokens(path: Path) -> Finding:
     return Finding("tokens", "ok", f"{len(good)} that are good")
 
 
-def _there(
-    service: str | None, token_file: Path | None, certificate: Path | None
-) -> Iterator[Finding]:
-    """Yield what a service answers."""
+def _there(service: str | None, token_file: Path | None, ca: Path | None) -> Iterator[Finding]:
+    """Yield the findings in the answers of a service."""
     try:
-        with asking(service, token_file, certificate) as client:
+        with asking(service, token_file, ca) as client:
             found = client.status()
             yield Finding("service", "ok", f"{client.url} answers, version {found['version']}")
-            yield from _tls(client.url, certificate)
+            yield from _tls(client.url, ca)
             yield _clock(client)
-            yield from _told(found)
+            yield from _problems(found)
             yield _sensors(client.sensors())
             yield from _series(client)
     except ApplesError as error:
         yield Finding("service", "fail", str(error), "nws serve, or --service URL")
 
 
-def _tls(url: str, certificate: Path | None) -> Iterator[Finding]:
+def _tls(url: str, ca: Path | None) -> Iterator[Finding]:
     parts = urlsplit(url)
     if parts.scheme != "https" or parts.hostname is None:
         return
     try:
-        context = ssl.create_default_context(cafile=certificate)
+        context = ssl.create_default_context(cafile=ca)
         with (
             socket.create_connection((parts.hostname, parts.port or 443), timeout=10) as raw,
             context.wrap_socket(raw, server_hostname=parts.hostname) as secured,
         ):
             told: Any = secured.getpeercert()
     except OSError as error:
-        yield Finding("certificate", "warn", f"cannot be looked at: {error}", "a FILE is wanted")
+        yield Finding(
+            "certificate",
+            "warn",
+            f"cannot be looked at: {error}",
+            "give its authority by --ca FILE",
+        )
         return
     left = ssl.cert_time_to_seconds(str(told["notAfter"])) - time.time()
     yield Finding(
@@ -142,7 +153,7 @@ def _clock(client: nws.Client) -> Finding:
     return Finding("clock", "warn", f"{duration(off)} off the service's", cure)
 
 
-def _told(found: dict[str, Any]) -> Iterator[Finding]:
+def _problems(found: dict[str, Any]) -> Iterator[Finding]:
     for problem in found["problems"]:
         yield Finding("problem", "fail", problem)
     for mended in found.get("mended", ()):
@@ -170,7 +181,7 @@ def _series(client: nws.Client) -> Iterator[Finding]:
     names = [one["series"] for one in found["series"]]
     odd = [one["series"] for one in client.forecasts(names) if one["late"] or one["ahead"]]
     if odd:
-        cure = "look at the clock of the sender: nws forecast says what was left out"
+        cure = "check the clock of the sender: nws forecast shows the skipped measurements"
         yield Finding("order", "warn", _some(odd), cure)
 
 

@@ -4,49 +4,63 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 import nws
 from apples.errors import LaunchError, UsageError, coded
-from apples.ui.command_line import say, show_answer
-from apples.ui.options import Json
-from apples.weather.commands.ask import Certificate, Service, TokenPath, asking
+from apples.ui.command_line import command, say, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import FILE, Excludes, Requires, argument, number, option
+from apples.weather.commands.ask import (
+    asking,
+    ca_option,
+    service_option,
+    token_path_option,
+)
+from apples.weather.documents import ImportDocument
 
 KEPT_SECONDS = 400 * 86400.0
-"""What is older is let go at once."""
+"""The service keeps no older data."""
 
 
+@command(rules=(Excludes("FILE", "--prometheus"), Requires("--since", "--prometheus")))
+@argument(
+    "file",
+    type=FILE,
+    required=False,
+    help="Lines of nws sense --stdout, a dump of promtool tsdb, or the JSON of query_range; may be packed.",
+)
+@option("--prometheus", metavar="URL", help="URL of a server to read from instead.")
+@option(
+    "--since",
+    metavar="SECONDS",
+    type=number(1, KEPT_SECONDS),
+    default=86400.0,
+    help="Seconds ago, of a server.",
+)
+@service_option
+@token_path_option
+@ca_option
+@json_option
 def import_history(
-    file: Annotated[
-        Path | None,
-        typer.Argument(help="Lines of nws sense --stdout, or of promtool tsdb dump."),
-    ] = None,
-    prometheus: Annotated[
-        str | None, typer.Option("--prometheus", help="URL of a server to read from instead.")
-    ] = None,
-    since: Annotated[
-        float, typer.Option("--since", min=1, max=KEPT_SECONDS, help="Seconds ago, of a server.")
-    ] = 86400.0,
-    service: Service = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    json: Json = False,
+    file: Path | None,
+    prometheus: str | None,
+    since: float,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    json: bool,
 ) -> int:
-    """Store what was measured before the service was there, oldest first.
+    """Store measurements from before the service started, oldest first.
 
-    What is no measurement is left out, counted and named; the rest is stored. A series that is
-    measured already takes nothing that is more than an hour older than its latest: import before
-    its sensor starts. Exit code 2 if nothing was stored, nor had been before.
+    Invalid lines are skipped, counted and named; the rest is stored. A series takes measurements up
+    to an hour older than its latest: import before its sensor starts. Repeating an import is safe.
+    Exit code 2 if no measurement was stored, now or before.
 
     Example: nws import --prometheus http://prom:9090 --since 604800
     """
-    if (file is None) == (prometheus is None):
+    if file is None and prometheus is None:
         raise UsageError(
-            "a FILE, or --prometheus URL: one of the two",
-            code="option-conflict",
-            options=["FILE", "--prometheus"],
+            "FILE or --prometheus URL is required", code="argument-missing", argument="FILE"
         )
     try:
         history = _read(file) if file is not None else _ask(str(prometheus), since)
@@ -55,34 +69,33 @@ def import_history(
         raise kind(str(error), **coded(error)) from None
     measurements = sorted(history.measurements, key=_moment)
     if not measurements:
-        told = "; ".join(history.reasons) or "nothing of a host's CPU, memory or disk is there"
+        reason = "; ".join(history.reasons) or "nothing of a host's CPU, memory or disk is there"
         raise UsageError(
-            f"{file or prometheus}: {told}", code="history-empty", file=str(file or prometheus)
+            f"{file or prometheus}: {reason}", code="history-empty", file=str(file or prometheus)
         )
-    document: dict[str, Any] = {"schema": "nws.import/1", "series": 0, "stored": 0}
-    document |= {"duplicates": 0, "refused_total": 0, "reasons": []}
-    document |= {"left_out": history.left_out, "left_out_reasons": history.reasons}
-    with asking(service, token_file, certificate) as client:
-        for receipt in nws.store_history(client, measurements, _patiently):
-            for key in ("stored", "duplicates", "refused_total"):
-                document[key] += receipt[key]
+    document: ImportDocument = {
+        "schema": "nws.import/1",
+        "series": len({str(one.series) for one in measurements}),
+        "stored": 0,
+        "duplicates": 0,
+        "refused_total": 0,
+        "reasons": [],
+        "left_out": history.left_out,
+        "left_out_reasons": history.reasons,
+    }
+    with asking(service, token_file, ca) as client:
+        for receipt in nws.store_history(client, measurements, _wait):
+            document["stored"] += receipt["stored"]
+            document["duplicates"] += receipt["duplicates"]
+            document["refused_total"] += receipt["refused_total"]
             document["reasons"] += [one["reason"] for one in receipt["refused"]][:1]
-    document["series"] = len({str(one.series) for one in measurements})
     document["reasons"] = document["reasons"][:5]
     show_answer(document, lambda: _text(document), json)
     return 0 if document["stored"] or document["duplicates"] else UsageError.exit_code
 
 
 def _read(path: Path) -> nws.RecordedHistory:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            return nws.read_history(lines)
-    except OSError as error:
-        raise UsageError(
-            f"{path}: {error.strerror}",
-            code="file-missing" if isinstance(error, FileNotFoundError) else "file-unreadable",
-            file=path,
-        ) from None
+    return nws.read_history(nws.StoredText(path, error=UsageError).lines())
 
 
 def _ask(url: str, since: float) -> nws.RecordedHistory:
@@ -96,8 +109,8 @@ def _ask(url: str, since: float) -> nws.RecordedHistory:
     return found
 
 
-def _patiently(seconds: float) -> None:
-    say("the service still forecasts from what it has; waiting")
+def _wait(seconds: float) -> None:
+    say("the forecasters of the service are behind; waiting")
     time.sleep(seconds)
 
 
@@ -105,7 +118,7 @@ def _moment(measurement: nws.Measurement) -> float:
     return measurement.time
 
 
-def _text(document: dict[str, Any]) -> str:
+def _text(document: ImportDocument) -> str:
     line = (
         f"{document['stored']} measurements of {document['series']} series stored, "
         f"{document['duplicates']} were there already, {document['refused_total']} refused, "

@@ -6,14 +6,24 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from apples.errors import UsageError
 from apples.io.state import directory
 from apples.resources import Host, HostList, Network, read_host_list
-from apples.ui.command_line import Entry, run, say, show
+from apples.ui.command_line import Entry, command, run, say, show
+from apples.ui.parameters import (
+    FILE,
+    NUMBER,
+    TYPED,
+    Excludes,
+    Only,
+    Requires,
+    integer,
+    option,
+)
 from apples.weather.local import LocalSensing
 
 COMMANDS: Mapping[str, Entry] = {
@@ -23,18 +33,23 @@ COMMANDS: Mapping[str, Entry] = {
     "sense": Entry(
         "apples.weather.commands.nws:sense", "Measure this machine: once, or for a service."
     ),
+    "load": Entry(
+        "apples.weather.load.commands:load", "Print the free CPUs of hosts, and the use of jobs."
+    ),
     "forecast": Entry("apples.weather.commands.ask:forecast", "Forecast series of a service."),
-    "query": Entry("apples.weather.commands.ask:query", "Which series a service has."),
+    "query": Entry("apples.weather.commands.ask:query", "List the series of a service."),
     "extract": Entry("apples.weather.commands.ask:extract", "Print the measurements of a series."),
     "top": Entry("apples.weather.commands.ask:top", "Series, forecasts and bands, live."),
     "import": Entry(
         "apples.weather.commands.import_history:import_history",
-        "Store the past that Prometheus has.",
+        "Import past measurements, for example of Prometheus.",
     ),
-    "doctor": Entry(
-        "apples.weather.commands.doctor:doctor", "Is a service fit, and what cures it."
+    "doctor": Entry("apples.weather.commands.doctor:doctor", "Diagnose a service."),
+    "check": Entry(
+        "apples.weather.commands.database:check", "Check the database of a service for damage."
     ),
-    "status": Entry("apples.weather.commands.ask:status", "How a service is."),
+    "backup": Entry("apples.weather.commands.database:backup", "Copy the database of a service."),
+    "status": Entry("apples.weather.commands.ask:status", "Print the state of a service."),
     "backtest": Entry("apples.weather.commands.backtest:backtest", "League table of predictors."),
 }
 
@@ -45,16 +60,32 @@ FORWARDED = (
     "probe_every",
     "disk",
     "listen",
-    "cpu_share",
     "bytes_per_day",
-    "link_share",
-    "certificate",
+    "ca",
     "prometheus",
-    "udp",
-    "window",
     "rounds",
 )
 """Options of ``nws sense`` that the sensor's process understands as they are."""
+
+
+SENSOR_OPTIONS = [f"--{name.replace('_', '-')}" for name in FORWARDED if name != "rounds"]
+SENSOR_RULES = (
+    *(Excludes("--stdout", name) for name in ("--ca", "--site", "--listen")),
+    *(Excludes("--prometheus", name) for name in ("--probe-every", "--disk")),
+    *(Excludes(name, other) for name in SENSOR_OPTIONS for other in ("--once", "--hosts")),
+    *(Requires(name, "--service", "--stdout") for name in SENSOR_OPTIONS),
+    *(Requires(name, "--service") for name in ("--token-file", "--ca", "--site", "--listen")),
+    Requires("--bytes-per-day", "--listen"),
+)
+"""A weather that is printed once is measured on this machine only, by no option of a sensor."""
+
+
+RENAMED = {
+    "sense --udp": "nws sense --listen ADDRESS:PORT measures latency and losses by TCP",
+    "sense --window": "nws sense --bytes-per-day BYTES",
+    "sense --link-share": "a fixed limit, 1 % of a link's time",
+    "sense --cpu-share": "a fixed limit, 0.5 % of a CPU",
+}
 
 
 def main() -> None:
@@ -65,67 +96,69 @@ def main() -> None:
         "Network Weather Service: what hosts and links will give next.",
         "Exit codes: 0 ok, 2 bad input, 4 cannot be measured or does not answer. "
         "Start with: nws sense",
+        renamed=RENAMED,
     )
 
 
+@command(
+    rules=(
+        Excludes("--stdout", "--once"),
+        Excludes("--stdout", "--hosts"),
+        Excludes("--stdout", "--service"),
+        Excludes("--once", "--service"),
+        Only("--stdio"),
+        *SENSOR_RULES,
+    )
+)
+@option("--hosts", type=FILE, help="Host list; its local hosts are measured.")
+@option("--rounds", type=integer(1, 10_000_000), help="Number of rounds of --once; default: 6.")
+@option("--once", is_flag=True, help="Print the weather and end.")
+@option("--stdout", is_flag=True, help="Print the measurements, a message a line.")
+@option(
+    "--service",
+    metavar="URL",
+    envvar="NWS_SERVICE",
+    help="URL of the service to report to until stopped.",
+)
+@option("--token-file", type=FILE, envvar="NWS_TOKEN_FILE", help="File of the service's token.")
+@option("--host", metavar="HOST", help="Name of this host.")
+@option("--site", metavar="NAME", help="The site it is in.")
+@option("--every", metavar="SECONDS", type=NUMBER, help="Seconds between two measurements.")
+@option("--probe-every", metavar="SECONDS", type=NUMBER, help="Seconds between CPU probes.")
+@option("--disk", metavar="FOLDER", type=FILE, help="File system to watch.")
+@option(
+    "--listen",
+    metavar="ADDRESS:PORT",
+    help="IP address and port for the probes of others; measures links too.",
+)
+@option(
+    "--bytes-per-day", metavar="BYTES", type=NUMBER, help="Most bytes of bandwidth probes a day."
+)
+@option("--ca", type=FILE, envvar="NWS_CA", help="Authorities to trust besides the system's.")
+@option("--prometheus", metavar="URL", help="URL; its hosts instead of this one.")
+@option("--stdio", is_flag=True, help="Answer questions on standard input, as over ssh.")
 def sense(
-    hosts: Annotated[
-        Path | None, typer.Option("--hosts", help="Host list; its local hosts are measured.")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, max=10_000_000, help="Once: 6.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print the weather and end.")] = False,
-    stdout: Annotated[
-        bool, typer.Option("--stdout", help="Print what is measured, a message a line.")
-    ] = False,
-    service: Annotated[
-        str | None,
-        typer.Option("--service", envvar="NWS_SERVICE", help="Report to it until stopped."),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", envvar="NWS_TOKEN_FILE", help="Its token.")
-    ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="Name of this host.")] = None,
-    site: Annotated[str | None, typer.Option("--site", help="The site it is in.")] = None,
-    every: Annotated[float | None, typer.Option("--every", help="Seconds between two.")] = None,
-    probe_every: Annotated[
-        float | None, typer.Option("--probe-every", help="Seconds between CPU probes.")
-    ] = None,
-    disk: Annotated[Path | None, typer.Option("--disk", help="File system to watch.")] = None,
-    listen: Annotated[
-        str | None, typer.Option("--listen", help="HOST:PORT for others' probes; joins cliques.")
-    ] = None,
-    cpu_share: Annotated[
-        float | None, typer.Option("--cpu-share", help="CPU seconds a second for probes.")
-    ] = None,
-    bytes_per_day: Annotated[
-        float | None, typer.Option("--bytes-per-day", help="For bandwidth probes.")
-    ] = None,
-    link_share: Annotated[
-        float | None, typer.Option("--link-share", help="Of a link's time; .01.")
-    ] = None,
-    udp: Annotated[
-        bool, typer.Option("--udp", help="Losses and latency of datagrams too.")
-    ] = False,
-    window: Annotated[
-        list[str] | None, typer.Option("--window", help="HH:MM-HH:MM for bandwidth probes.")
-    ] = None,
-    certificate: Annotated[
-        Path | None,
-        typer.Option("--certificate", envvar="NWS_CERTIFICATE", help="Authorities to trust."),
-    ] = None,
-    prometheus: Annotated[
-        str | None, typer.Option("--prometheus", help="URL; its hosts instead of this one.")
-    ] = None,
-    stdio: Annotated[
-        bool, typer.Option("--stdio", help="Answer questions on standard input, as over ssh.")
-    ] = False,
+    hosts: Path | None,
+    rounds: int | None,
+    once: bool,
+    stdout: bool,
+    service: str | None,
+    token_file: Path | None,
+    host: str | None,
+    site: str | None,
+    every: float | None,
+    probe_every: float | None,
+    disk: Path | None,
+    listen: str | None,
+    bytes_per_day: float | None,
+    ca: Path | None,
+    prometheus: str | None,
+    stdio: bool,
 ) -> int:
     """Measure this machine: print its weather once, or report to a service until stopped.
 
     Once, the weather is JSON, fit for ``apples plan --weather FILE``. With --stdout the messages that
-    a service takes are printed, for whoever started this, such as the other end of ssh.
+    a service takes are printed, for a reader such as the other end of ssh.
 
     Example: nws sense --once --hosts hosts.toml > weather.json;
     nws sense --service http://127.0.0.1:8123
@@ -133,12 +166,6 @@ def sense(
     if stdio:
         words = [sys.executable, "-I", "-m", "nws.sensing.stdio"]
         return os.execv(sys.executable, words)  # noqa: S606 - no shell is wanted
-    if stdout and (once or hosts is not None):
-        raise UsageError(
-            "--stdout prints measurements, --once and --hosts a weather: give one",
-            code="option-conflict",
-            options=["--stdout", "--once", "--hosts"],
-        )
     if not stdout and (service is None or once or hosts is not None):
         return _once(hosts, rounds or 6)
     given = {name: value for name, value in locals().items() if name in FORWARDED}
@@ -146,27 +173,30 @@ def sense(
         given["stdout"] = True
     else:
         given |= {"service": service, "token_file": _token_file(token_file)}
-    # The process that stays is a fresh one: it has never loaded typer or NumPy.
-    command = [sys.executable, "-m", "nws.sensing", *_typed(given)]
+        if not _is_typed("ca") and str(service).lower().startswith("http:"):
+            given["ca"] = None  # NWS_CA is for services with TLS
+    # The process that stays is a fresh one: it has never loaded click or NumPy.
+    command = [sys.executable, "-P", "-m", "nws.sensing", *_typed(given)]
     return os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
 
 
+def _is_typed(parameter: str) -> bool:
+    return click.get_current_context().get_parameter_source(parameter) is TYPED
+
+
 def _typed(options: Mapping[str, Any]) -> list[str]:
-    """Return options as they are typed: a flag alone, of several values each, none for None.
+    """Return options as they are typed: a flag alone, no word for None.
 
     Examples
     --------
-    >>> _typed({"udp": True, "link_share": 0.01, "window": ["22:00-06:00"], "site": None})
-    ['--udp', '--link-share', '0.01', '--window', '22:00-06:00']
+    >>> _typed({"stdout": True, "probe_every": 60.0, "site": None})
+    ['--stdout', '--probe-every', '60.0']
     """
     words = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
-        if value is True:
-            words.append(option)
-        elif value is not None and value is not False:
-            values = value if isinstance(value, list) else [value]
-            words += [word for each in values for word in (option, str(each))]
+        if value is not None:
+            words += [option] if value is True else [option, str(value)]
     return words
 
 

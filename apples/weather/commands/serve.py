@@ -3,74 +3,125 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 import nws
 from apples.errors import LaunchError, UsageError, coded
 from apples.io import documents, state
-from apples.ui.command_line import say, show_json
+from apples.ui.command_line import command, say, show_json
+from apples.ui.parameters import FILE, Excludes, Only, Requires, integer, number, option
 from apples.ui.tokens import issue
 from apples.ui.tokens import revoke as revoke_tokens
-from nws import DirectoryLockedError, Retention, TokenFile, TokenFileError
+from apples.weather.documents import TokenEntry, TokensDocument
+from nws import (
+    AddressUnusableError,
+    DirectoryLockedError,
+    Retention,
+    StorageError,
+    TokenFile,
+    TokenFileError,
+    is_in_use,
+)
 
 PAGES = "apples.weather.pages.service"
 """What answers browsers; found by its name, as commands are: neither face of the library imports the other."""
+KEPT_SECONDS = 400 * 86400.0
+"""Default of ``--age``: as long as means of an hour are kept."""
 
 
+@command(
+    rules=(
+        Excludes("--new-token", "--revoke", "--list-tokens"),
+        Only("--new-token", "--directory", "--scope", "--expires"),
+        Only("--revoke", "--directory"),
+        Only("--list-tokens", "--directory"),
+        Requires("--scope", "--new-token"),
+        Requires("--expires", "--new-token"),
+    )
+)
+@option("--listen", metavar="HOST:PORT", default="127.0.0.1:8123", help="HOST:PORT.")
+@option("--directory", metavar="FOLDER", type=FILE, help="Directory of the service's data.")
+@option("--certificate", type=FILE, help="File of the TLS certificate.")
+@option("--key", type=FILE, help="File of the certificate's private key.")
+@option(
+    "--server-name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A further host name by which clients reach this service.",
+)
+@option(
+    "--keep",
+    type=integer(10),
+    default=2000,
+    help="Measurements per series that are kept one by one.",
+)
+@option(
+    "--age",
+    metavar="SECONDS",
+    type=number(1),
+    default=KEPT_SECONDS,
+    help="Seconds; a series without younger measurements leaves.",
+)
+@option(
+    "--size",
+    metavar="BYTES",
+    type=number(1e6),
+    default=2e9,
+    help="Bytes of means of 5 minutes and an hour.",
+)
+@option(
+    "--period",
+    metavar="SECONDS",
+    type=number(1),
+    default=120.0,
+    help="Seconds between two turns of a host to probe its links.",
+)
+@option(
+    "--profile",
+    metavar="NAME",
+    default="default",
+    help="Forecasters: default or classic.",
+)
+@option(
+    "--engine", metavar="NAME", default="auto", help="auto (numba if installed), numba or numpy."
+)
+@option("--new-token", metavar="NAME", help="Make a token of this name, print it, end.")
+@option("--scope", metavar="SCOPE", multiple=True, help="read, write, probe; default read.")
+@option("--expires", metavar="SECONDS", type=number(1), help="Seconds the new token is good for.")
+@option("--revoke", metavar="NAME", help="Revoke all tokens of this name, end.")
+@option("--list-tokens", is_flag=True, help="List the tokens, end.")
 def serve(
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT.")] = "127.0.0.1:8123",
-    directory: Annotated[
-        Path | None, typer.Option("--directory", help="Where everything is kept.")
-    ] = None,
-    certificate: Annotated[Path | None, typer.Option("--certificate", help="For TLS.")] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="Of the certificate.")] = None,
-    name: Annotated[
-        list[str] | None, typer.Option("--name", help="A further name of this service (Host).")
-    ] = None,
-    keep: Annotated[int, typer.Option("--keep", min=10, help="Measurements per series.")] = 2000,
-    age: Annotated[
-        float | None, typer.Option("--age", min=1, help="Seconds; older ones are let go.")
-    ] = None,
-    size: Annotated[
-        float, typer.Option("--size", min=1e6, help="Bytes of means of 5 minutes and an hour.")
-    ] = 2e9,
-    period: Annotated[
-        float, typer.Option("--period", min=1, help="Of the cliques, in seconds.")
-    ] = 120.0,
-    profile: Annotated[
-        str, typer.Option("--profile", help="Forecasters: default, classic or dynamite.")
-    ] = "default",
-    engine: Annotated[
-        str, typer.Option("--engine", help="auto (numba if installed), numba or numpy.")
-    ] = "auto",
-    new_token: Annotated[
-        str | None, typer.Option("--new-token", help="Make a token of this name, print it, end.")
-    ] = None,
-    scope: Annotated[
-        list[str] | None, typer.Option("--scope", help="read, write, probe; default read.")
-    ] = None,
-    expires: Annotated[
-        float | None, typer.Option("--expires", min=1, help="Seconds the new token is good for.")
-    ] = None,
-    revoke: Annotated[
-        str | None, typer.Option("--revoke", help="Make all tokens of this name worthless, end.")
-    ] = None,
-    tokens: Annotated[bool, typer.Option("--tokens", help="List the tokens, end.")] = False,
+    listen: str,
+    directory: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    names: tuple[str, ...],
+    keep: int,
+    age: float,
+    size: float,
+    period: float,
+    profile: str,
+    engine: str,
+    new_token: str | None,
+    scope: tuple[str, ...],
+    expires: float | None,
+    revoke: str | None,
+    list_tokens: bool,
 ) -> int:
     """Run the service until stopped, or manage its tokens.
 
-    It listens on loopback and asks everyone for a token; yours is in DIRECTORY/token.
+    It listens on loopback and requires a token; the own user's token is in DIRECTORY/token.
 
     Example: nws serve; nws serve --new-token ada --scope write --scope probe
     """
     home = directory or state.directory() / "nws"
     known = TokenFile(home / "tokens.json")
     try:
-        if tokens:
+        if list_tokens:
             return _list(known)
         if new_token is not None:
             return issue(known, new_token, scope or ["read"], expires)
@@ -79,11 +130,9 @@ def serve(
         nws.check_installed()
         return _run(
             home,
-            nws.Listen(*nws.address_of(listen), certificate, key, tuple(name or ())),
+            nws.Listen(*nws.address_of(listen), certificate, key, names),
             {
-                "retention": Retention(
-                    capacity=keep, age=float("inf") if age is None else age, size=size
-                ),
+                "retention": Retention(capacity=keep, age=age, size=size),
                 "profile": profile,
                 "engine": engine,
             },
@@ -91,22 +140,29 @@ def serve(
         )
     except (ValueError, TokenFileError) as error:
         raise UsageError(str(error), **coded(error, code="value-invalid")) from None
-    except DirectoryLockedError as error:
+    except (AddressUnusableError, DirectoryLockedError, StorageError) as error:
         raise LaunchError(str(error), **coded(error)) from None
 
 
 def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float) -> int:
     def tell(link: str) -> None:
-        if sys.stderr.isatty():  # a link admits whoever reads it: it is for eyes, not for logs
+        if sys.stderr.isatty():  # a link admits any reader, so it must not get into a log
             say(f"nws serve: open {link}")
 
     pages = import_module(PAGES).WeatherPages(tell)
+    if database["profile"] == "default" and database["engine"] != "numpy":
+        say(
+            "nws serve: loading the forecasters (the first start on a machine compiles for about a minute)"
+        )
+    url = home / "url"
+    if not is_in_use(home):
+        with suppress(OSError):  # of a service that was killed: this one starts only now
+            url.unlink()
     serving = nws.Serving(
         home, listen, period=period, database=database, own_process=True, pages=pages.add
     )
-    for line in [*serving.database.problems(), *serving.database.mended()][:20]:
+    for line in [*serving.database.problems(), *serving.database.mended][:20]:
         say(f"nws serve: {line}")
-    url = home / "url"
 
     def started() -> None:
         documents.replace(url, f"{serving.url}\n")
@@ -121,9 +177,10 @@ def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float
 
 
 def _list(known: TokenFile) -> int:
-    entries = [
+    entries: list[TokenEntry] = [
         {"name": t.name, "scopes": list(t.scopes), "expires": t.expires, "revoked": t.revoked}
         for t in known.tokens()
     ]
-    show_json({"schema": "nws.token-list/1", "tokens": entries})
+    document: TokensDocument = {"schema": "nws.token-list/1", "tokens": entries}
+    show_json(document)
     return 0

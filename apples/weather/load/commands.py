@@ -1,27 +1,25 @@
-"""``apples monitor``: what every host of a list has left, and what jobs have and use there, as text too."""
+"""``nws load``: what every host of a list has left, and what jobs have and use there, as text too."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
-
-from apples.errors import LaunchError, UsageError
+from apples.errors import LaunchError
 from apples.launch.remote.addresses import remote_hosts
 from apples.resources import read_host_list
 from apples.scheduling.decider import PRIORITIES, NodeCapacity
 from apples.ui import options
-from apples.ui.command_line import answers_a_terminal, repaint, say, show_answer
-from apples.ui.options import Json
+from apples.ui.command_line import answers_a_terminal, command, repaint, say, show_answer
+from apples.ui.options import json_option
+from apples.ui.parameters import Excludes, Requires, integer, number, option
 from apples.ui.tables import in_columns
 from apples.ui.units import amount, digits
-from apples.weather.commands.ask import Certificate, TokenPath, asking
+from apples.weather.commands.ask import asking, ca_option, token_path_option
+from apples.weather.documents import MonitorDocument, MonitoredHost
 from apples.weather.load.monitor import WINDOW, LoadMonitor
 from apples.weather.load.remote import load_slaves
 from apples.weather.load.series import LoadReporter
@@ -32,44 +30,49 @@ SILENT_SECONDS = 15.0
 ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
 
 
-def monitor(
-    hosts: options.Hosts = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Again and again, on a terminal, until Ctrl-C.")
-    ] = False,
-    every: Annotated[
-        float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two snapshots.")
-    ] = 1.0,
-    snapshots: Annotated[
-        int, typer.Option("--snapshots", min=1, max=1000, help="Of which the means are.")
-    ] = WINDOW,
-    ranks: Annotated[
-        bool, typer.Option("--ranks", help="What each rank uses, where its launcher said which.")
-    ] = False,
-    service: Annotated[
-        str | None,
-        typer.Option("--service", help="Report to this weather service too, until stopped."),
-    ] = None,
-    token_file: TokenPath = None,
-    certificate: Certificate = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option("--rounds", min=1, help="With --service: end after so many snapshots."),
-    ] = None,
-    json: Json = False,
+@command(
+    rules=(
+        *(Requires(name, "--service") for name in ("--rounds", "--token-file", "--ca")),
+        Excludes("--watch", "--json"),
+        Excludes("--ranks", "--json"),
+    )
+)
+@options.hosts_option
+@option("--watch", is_flag=True, help="Repeat on a terminal until Ctrl-C.")
+@option(
+    "--every",
+    metavar="SECONDS",
+    type=number(0.2, 3600),
+    default=1.0,
+    help="Seconds between two snapshots.",
+)
+@option(
+    "--snapshots", type=integer(1, 1000), default=WINDOW, help="Number of snapshots to average."
+)
+@option("--ranks", is_flag=True, help="What each rank uses, where its launcher said which.")
+@option("--service", metavar="URL", help="Report to this weather service too, until stopped.")
+@token_path_option
+@ca_option
+@option("--rounds", type=integer(1), help="With --service: end after so many snapshots.")
+@json_option
+def load(
+    hosts: Path | None,
+    watch: bool,
+    every: float,
+    snapshots: int,
+    ranks: bool,
+    service: str | None,
+    token_file: Path | None,
+    ca: Path | None,
+    rounds: int | None,
+    json: bool,
 ) -> int:
     """Show what every host has left and wants, idle ones too, and what jobs have and use there.
 
     With --service all of it is also series of that service, and so forecast: see nws top 'capacity*'.
 
-    Example: apples monitor --hosts hosts.toml --watch
+    Example: nws load --hosts hosts.toml --watch
     """
-    if rounds is not None and service is None:
-        raise UsageError(
-            "--rounds: without --service it ends by itself",
-            code="option-missing",
-            option="--service",
-        )
     found = read_host_list((hosts or Path("hosts.toml")).absolute())
     far = remote_hosts(found)
     heard = _Heard([host.name for host in found])
@@ -79,7 +82,7 @@ def monitor(
     with ExitStack() as stack:
         report = None
         if service is not None:
-            client = stack.enter_context(asking(service, token_file, certificate))
+            client = stack.enter_context(asking(service, token_file, ca))
             reporter = LoadReporter(client, every, partial(heard.problem, service))
             stack.callback(reporter.close)
             report = reporter.hear
@@ -155,7 +158,7 @@ class _Heard:
                 lambda: all(name in self._last for name in self._names), seconds
             )
 
-    def document(self, window: int, every: float) -> dict[str, Any]:
+    def document(self, window: int, every: float) -> MonitorDocument:
         with self._changed:
             last, problems = dict(self._last), dict(self._problems)
         silent = {name: "it has not been heard" for name in self._names if name not in last}
@@ -170,7 +173,7 @@ class _Heard:
         }
 
 
-def _host(one: NodeSnapshot) -> Mapping[str, Any]:
+def _host(one: NodeSnapshot) -> MonitoredHost:
     capacity = NodeCapacity(one.host, one.available).capacity(PRIORITIES)
     return {
         "host": one.host, "time": one.time, "cpus": one.cpus, "wanted": sum(one.wanting.values()),
@@ -193,7 +196,7 @@ def _host(one: NodeSnapshot) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def monitor_text(document: Mapping[str, Any], ranks: bool = False) -> str:
+def monitor_text(document: MonitorDocument, ranks: bool = False) -> str:
     """Return a line a host, a line a job and host, if wanted a line a rank, then what is wrong."""
     head = ("host", "CPUs", "wanted", *ATTRIBUTES, "C", "L")
     rows = [

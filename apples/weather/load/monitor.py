@@ -14,7 +14,7 @@ from statistics import stdev
 from typing import Final
 
 from apples.errors import ApplesError, UsageError
-from apples.weather.load.snapshot import MOST_BYTES, NodeSnapshot, read_line
+from apples.weather.load.snapshot import MAX_BYTES, NodeSnapshot, read_line
 
 # Five snapshots: a process of a daemon that one glance in ten catches makes a load of 0.1, enough
 # to move a job without the standard error of `errors`.
@@ -205,7 +205,7 @@ class LoadMonitor:
         assert process.stdin is not None  # noqa: S101 - for the type checker: both are pipes
         assert process.stdout is not None  # noqa: S101
         try:
-            while (line := process.stdout.readline(MOST_BYTES + 1)).endswith(b"\n"):
+            while (line := process.stdout.readline(MAX_BYTES + 1)).endswith(b"\n"):
                 if slave.ending.is_set():
                     break
                 for snapshot in read_line(line):

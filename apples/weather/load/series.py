@@ -27,11 +27,11 @@ from nws import (
     ServiceError,
 )
 
-MOST_SERIES: Final = 5000
+MAX_SERIES: Final = 5000
 """That a monitor names in all: jobs come and go, and what a service has once taken it keeps."""
 SHORTEST_SECONDS: Final = 1e-3
 """Between two snapshots of which a rate is made."""
-MOST_WAITING: Final = 1000
+MAX_WAITING: Final = 1000
 """Snapshots that wait for a message to end."""
 
 
@@ -55,7 +55,7 @@ class LoadSeries:
     [('capacityCpu/ada', 0.75), ('capacityMemory/ada', 0.5), ('wantedCpus/ada', 1.0)]
     """
 
-    def __init__(self, most: int = MOST_SERIES) -> None:
+    def __init__(self, most: int = MAX_SERIES) -> None:
         self._most = most
         self._named: dict[tuple[str, str, str | None], SeriesName | None] = {}
         self._before: dict[tuple[str, str], tuple[float, float]] = {}
@@ -125,7 +125,7 @@ class LoadReporter:
     def __init__(self, store: Client, every: float, problem: Callable[[str], None]) -> None:
         self._queue, self._series, self._every = DeliveryQueue(store), LoadSeries(), every
         self._tell, self._told = problem, ""
-        self._heard: deque[NodeSnapshot] = deque(maxlen=MOST_WAITING)
+        self._heard: deque[NodeSnapshot] = deque(maxlen=MAX_WAITING)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._send, name="series", daemon=True)
         self._thread.start()

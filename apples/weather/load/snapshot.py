@@ -25,14 +25,14 @@ from apples.scheduling.decider import available_cpu
 from nws import FreeMemorySensor, RunQueueReader, SensorError, parse_allowed_cpus
 
 SCHEMA: Final = "apples.node-load/1"
-MOST_BYTES: Final = 1 << 20
+MAX_BYTES: Final = 1 << 20
 """Of a snapshot that is read."""
-MOST_JOBS, MOST_HOSTS, MOST_PROCESSES = 1000, 1000, 100_000
+MAX_JOBS, MAX_HOSTS, MAX_PROCESSES = 1000, 1000, 100_000
 # Beyond about 200 processes, one that slept long and begins to run appears some glances later; all
 # files would cost a slave more than 1 % of a CPU.
-MOST_FILES: Final = 200
+MAX_FILES: Final = 200
 """That one glance opens: of more processes it sees those that ran lately or are new, and of others in turn."""
-LONGEST_NAME: Final = 300
+MAX_NAME: Final = 300
 NOBODY: Final = ""
 """Whose a process is that bears no job's mark."""
 ATTRIBUTES: Final = ("memory", "swap", "disk", "network")
@@ -150,12 +150,12 @@ def read_line(line: str | bytes) -> list[NodeSnapshot]:
     >>> read_line(line_of([one])) == [one]
     True
     """
-    if len(line) > MOST_BYTES:
+    if len(line) > MAX_BYTES:
         raise UsageError(
-            f"a snapshot of {len(line)} bytes: at most {MOST_BYTES}",
+            f"a snapshot of {len(line)} bytes: at most {MAX_BYTES}",
             code="message-too-long",
             value=len(line),
-            bound=MOST_BYTES,
+            bound=MAX_BYTES,
         )
     try:
         found = json.loads(line)
@@ -164,11 +164,11 @@ def read_line(line: str | bytes) -> list[NodeSnapshot]:
                 f"a snapshot has the schema {SCHEMA}", code="schema-unknown", known=[SCHEMA]
             )
         hosts = found["hosts"]
-        if not isinstance(hosts, list) or len(hosts) > MOST_HOSTS:
+        if not isinstance(hosts, list) or len(hosts) > MAX_HOSTS:
             raise UsageError(
-                f"a snapshot has at most {MOST_HOSTS} hosts",
+                f"a snapshot has at most {MAX_HOSTS} hosts",
                 code="too-many-hosts",
-                bound=MOST_HOSTS,
+                bound=MAX_HOSTS,
             )
         return [_snapshot(one) for one in hosts]
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
@@ -181,7 +181,7 @@ def read_line(line: str | bytes) -> list[NodeSnapshot]:
 
 def _snapshot(found: Mapping[str, Any]) -> NodeSnapshot:
     wanting = {
-        _name(job): _number(value, MOST_PROCESSES) for job, value in _few(found["wanting"]).items()
+        _name(job): _number(value, MAX_PROCESSES) for job, value in _few(found["wanting"]).items()
     }
     parts = {
         name: _number(value, 1.0)
@@ -190,13 +190,13 @@ def _snapshot(found: Mapping[str, Any]) -> NodeSnapshot:
     }
     jobs = {_name(job): _capacity(*one) for job, one in _few(found["jobs"]).items()}
     said = found.get("ranks", [])  # a slave of an older version says none
-    if not isinstance(said, list) or len(said) > MOST_JOBS:
+    if not isinstance(said, list) or len(said) > MAX_JOBS:
         raise TypeError("not a few")
     ranks = {
-        (_name(job), int(_number(rank, MOST_PROCESSES))): _capacity(*one)
+        (_name(job), int(_number(rank, MAX_PROCESSES))): _capacity(*one)
         for job, rank, *one in said
     }
-    cpus = int(_number(found["cpus"], MOST_PROCESSES))
+    cpus = int(_number(found["cpus"], MAX_PROCESSES))
     if cpus < 1:
         raise ValueError(cpus)
     at = _number(found["time"], 1e15)
@@ -205,20 +205,20 @@ def _snapshot(found: Mapping[str, Any]) -> NodeSnapshot:
 
 def _capacity(processes: object, seconds: object, memory: object) -> ProcessCapacity:
     return ProcessCapacity(
-        int(_number(processes, MOST_PROCESSES)),
+        int(_number(processes, MAX_PROCESSES)),
         _number(seconds, 1e15),
         int(_number(memory, 1e18)),
     )
 
 
 def _few(found: Any) -> dict[str, Any]:
-    if not isinstance(found, dict) or len(found) > MOST_JOBS + 1:
+    if not isinstance(found, dict) or len(found) > MAX_JOBS + 1:
         raise TypeError("not a few")
     return found
 
 
 def _name(text: object) -> str:
-    if not isinstance(text, str) or len(text) > LONGEST_NAME or not text.isprintable():
+    if not isinstance(text, str) or len(text) > MAX_NAME or not text.isprintable():
         raise ValueError("no name")
     return text
 
@@ -277,7 +277,7 @@ class NodeSampler:
         usable = os.sched_getaffinity(0)
         self._hosts = {host: frozenset(cpus or usable) for host, cpus in hosts.items()}
         self._root, self._disk, self._clock = root, disk, clock
-        self._reader = RunQueueReader(root, most_files=MOST_FILES, groups=False, read=read)
+        self._reader = RunQueueReader(root, most_files=MAX_FILES, groups=False, read=read)
         every = frozenset(range(os.cpu_count() or 1))
         self._whole = all(cpus >= every for cpus in self._hosts.values())
         self._memory = FreeMemorySensor("memory", root=root)
@@ -320,7 +320,7 @@ class NodeSampler:
         used, parts = self._used(), dict(self._parts(now))
         found = []
         for host, cpus in self._hosts.items():
-            seen = islice(self._seen[host].items(), MOST_JOBS)
+            seen = islice(self._seen[host].items(), MAX_JOBS)
             wanting = {job: number / self._glances for job, number in seen}
             here = [one for one in used if one.allowed & cpus]
             jobs = _summed((one.of.job, one.capacity) for one in here)
@@ -338,7 +338,7 @@ class NodeSampler:
     def _look_for_marks(self) -> None:
         """Read what processes bear that were not there the last time."""
         with os.scandir(self._root / "proc") as entries:
-            here = [int(one.name) for one in entries if one.name.isdigit()][:MOST_PROCESSES]
+            here = [int(one.name) for one in entries if one.name.isdigit()][:MAX_PROCESSES]
         known = self._marks
         self._marks = {
             pid: known[pid] if pid in known and known[pid].settled else self._read_mark(pid)
@@ -357,7 +357,7 @@ class NodeSampler:
             for variable, value in _TOLD.findall(self._read(f"proc/{pid}/{name}")):
                 if variable == JOB_VARIABLE and not job:
                     said = value.decode(errors="replace")
-                    job = said if len(said) <= LONGEST_NAME and said.isprintable() else NOBODY
+                    job = said if len(said) <= MAX_NAME and said.isprintable() else NOBODY
                 elif variable != JOB_VARIABLE and rank is None and _RANK.fullmatch(value):
                     rank = int(value)
             if job:
@@ -424,7 +424,7 @@ def _summed(parts: Iterable[tuple[Key, ProcessCapacity]]) -> dict[Key, ProcessCa
     """Return the sums of what processes have, of as many keys as a snapshot may have."""
     found: dict[Key, ProcessCapacity] = {}
     for key, one in parts:
-        if key in found or len(found) < MOST_JOBS:
+        if key in found or len(found) < MAX_JOBS:
             found[key] = found.get(key, ProcessCapacity(0, 0.0, 0)).with_another(one)
     return found
 

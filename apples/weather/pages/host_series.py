@@ -1,4 +1,4 @@
-"""What a weather service, or this user's memory, has of one host: each series with forecasts and league."""
+"""The series of one host, of a weather service or of this user's memory, with forecasts and leagues."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from pydantic import BaseModel
 import nws
 from apples.resources import Host, HostList
 from apples.weather import history
-from apples.weather.pages.series import longer
-from apples.weather.pages.served import STALE_SECONDS
+from apples.weather.pages.series import STALE_SECONDS, longer, row_of, series_view
 from apples.weather.service import DEADLINE, ServiceSettings
 
 Document = Mapping[str, Any]
 
 MAIN = (nws.AVAILABLE_CPU, nws.FREE_MEMORY)
-"""The resources whose series are shown with their past, their forecasts and their league."""
-MOST_SERIES = 50
+"""Resources that are shown with their past, their forecasts and their league."""
+MAX_SERIES = 50
 """That are listed of a host, and as many of its links."""
 SPAN_SECONDS = 6 * 3600.0
 STEP_SECONDS = 90.0
@@ -31,12 +30,12 @@ LATEST_MOMENT = 1e11
 
 @dataclass(frozen=True, slots=True)
 class ShownSeries:
-    """A series with what is drawn and told of it.
+    """A series with its past, its forecasts and its league.
 
     Attributes
     ----------
     source
-        Who knows it, in words.
+        The source of the series, in words.
     kept
         As ``/v1/range`` of a weather service.
     forecasts
@@ -53,18 +52,18 @@ class ShownSeries:
 
 @dataclass(frozen=True, slots=True)
 class KnownHost:
-    """What is known of a host.
+    """The series of a host.
 
     Attributes
     ----------
     rows
-        A forecast of the next value of each series, with its ``latest`` one.
+        A forecast of the next value of each series, with its ``latest`` value.
     shown
-        Those of `MAIN`.
+        The series of `MAIN`.
     notes
-        What could not be asked.
+        Failed requests.
     since, time
-        From when on what was measured is shown, and when that was looked up.
+        Time of the first shown measurement, and of the request.
     """
 
     since: float
@@ -75,12 +74,12 @@ class KnownHost:
 
 
 def known_of(hosts: HostList, host: Host, settings: ServiceSettings | None) -> KnownHost:
-    """Return what is known of a host of a list; of a series that both know, what the service tells.
+    """Return the series of a host of a list, of the service and then of this user's memory.
 
     Parameters
     ----------
     settings
-        The weather service that is configured; None: there is none.
+        The configured weather service, or None.
     """
     now = time.time()
     found = KnownHost(now - SPAN_SECONDS, now)
@@ -96,21 +95,35 @@ def known_of(hosts: HostList, host: Host, settings: ServiceSettings | None) -> K
     return found
 
 
+def series_of(known: KnownHost | None) -> Document | None:
+    """Return the series of a host for its page; None if its list is not known."""
+    if known is None:
+        return None
+    shown = [
+        {
+            **series_view(one.kept, one.forecasts, one.league, known.since, known.time, letter),
+            "source": one.source,
+        }
+        for letter, one in zip("abcdefgh", known.shown, strict=False)
+    ]
+    return {"rows": [row_of(one) for one in known.rows], "shown": shown, "notes": known.notes}
+
+
 def _ask(settings: ServiceSettings, host: Host, found: KnownHost) -> None:
-    """Add what a service tells of a host: under its name, else, as plans do, under its address."""
+    """Add the series of a host from a service: under its name, else, as plans do, under its address."""
     with nws.Client(
         settings.url, settings.token, certificate=settings.certificate, deadline=DEADLINE
     ) as client:
         entries: list[Document] = []
         for name in dict.fromkeys([host.name] if host.cpus else [host.name, host.reached_at]):
             for match in (f"*/{name}", f"*/{name}/*"):
-                listed = _checked(client, nws.SeriesList, client.series(match, MOST_SERIES))[
+                listed = _checked(client, nws.SeriesList, client.series(match, MAX_SERIES))[
                     "series"
                 ]
                 entries += [one for one in listed if one["series"].split("/")[1:2] == [name]]
             if entries:
                 break
-        latest = {one["series"]: one["latest"] for one in entries[: 2 * MOST_SERIES]}
+        latest = {one["series"]: one["latest"] for one in entries[: 2 * MAX_SERIES]}
         for one in _forecasts(client, [*latest]):
             row = {**one, "latest": latest[one["series"]]}
             found.rows.append(row)
@@ -146,7 +159,7 @@ def _forecasts(
 
 
 def _checked(client: nws.Client, model: type[BaseModel], answer: Document) -> Document:
-    """Return what a service answers, every field of it as the service documents it, and every number finite."""
+    """Return the answer of a service if every field is as documented, and every number finite."""
     try:
         found = model.model_validate_json(json.dumps(answer, allow_nan=False)).model_dump()
     except ValueError:
@@ -181,13 +194,13 @@ def _league(client: nws.Client, row: Document) -> Document:
 
 
 def _of(series: str) -> tuple[str, ...]:
-    """Return what a series of a host is of: its resource, and the other end of a link."""
+    """Return the resource of a series of a host, and the other end of a link."""
     resource, _, *peer = series.split("/")
     return resource, *peer
 
 
 def _recall(hosts: HostList, host: Host, found: KnownHost, told: set[tuple[str, ...]]) -> None:
-    """Add what plans measured over ssh and remembered, of what nobody else told of."""
+    """Add the series that plans measured over ssh and remembered, except series that are known."""
     memory = nws.RingMemory()
     service = nws.NetworkWeatherService(memory)
     for series, measurements in history.recall(hosts).items():
@@ -229,7 +242,7 @@ def _document(
     measurements: Sequence[nws.Measurement],
     now: float,
 ) -> Document:
-    """Return a forecast of this process as a weather service tells one."""
+    """Return a forecast of this process as an answer of a weather service."""
     interval, age = forecast.interval, forecast.age(now)
     told = nws.NetworkForecast(
         series=str(series),

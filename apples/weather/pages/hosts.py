@@ -1,4 +1,4 @@
-"""The weather of a host list for its page: what is remembered, or what was measured when somebody asked."""
+"""The weather of a host list for its page: remembered, or measured on request."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from apples.launch.slurm.nodes import behind_a_queue
 from apples.resources import HostList
 from apples.weather.conditions import Conditions
 from apples.weather.history import remembered_weather
+from apples.weather.pages.series import STALE_SECONDS
 from apples.weather.sensing import SensingContext
 from apples.weather.service import service_settings
 from apples.weather.source import WeatherSource
 from nws import Forecast
 
 SHOWN_SECONDS = 600.0
-"""For how long what was measured for a page is shown on it; then it is what is remembered again."""
-MOST_LISTS = 50
+"""Seconds for which a page shows a measurement on request; then it shows remembered weather again."""
+MAX_LISTS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +33,13 @@ class AskedWeather:
     Attributes
     ----------
     conditions
-        What is known of the hosts.
+        Conditions of the hosts.
     time
-        When that was looked up, or measured.
+        Time of the measurement, or of the look-up.
     said
-        What could not be measured.
+        Failed measurements.
     age
-        Seconds since it was measured because somebody asked; None: it is what is remembered.
+        Seconds since the measurement on request; None: remembered weather.
     """
 
     conditions: Conditions
@@ -46,16 +47,37 @@ class AskedWeather:
     said: tuple[str, ...]
     age: float | None = None
 
+    @property
+    def notes(self) -> list[str]:
+        """Return the failed measurements, and the remarks on the others."""
+        return [*self.said, *self.conditions.notes]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the row of each host on the page.
+
+        ``cpu`` and ``free_memory`` are facts of a forecast; the latter is None if it is not known.
+        """
+        known = [(host, self.conditions.free_memory(host)) for host in self.conditions.hosts]
+        return [
+            {
+                "host": host.name, "site": host.site, "slots": host.slots, "address": host.reached_at,
+                "cpu": _facts(self.conditions.cpu(host), self.time),
+                "free_memory": None if memory is None else _facts(memory, self.time),
+            }
+            for host, memory in known
+        ]  # fmt: skip
+
 
 class HostWeather:
-    """The weather of host lists for their pages; measures only when it is told to, one list at a time."""
+    """The weather of host lists for their pages; measures only on request, one list at a time."""
 
     def __init__(self) -> None:
         self._measuring = Lock()
         self._asked: dict[str, AskedWeather] = {}
 
     def of(self, hosts: HostList) -> AskedWeather:
-        """Return what was measured in the last ten minutes because somebody asked, else what is remembered."""
+        """Return the weather measured on request in the last ten minutes, else the remembered weather."""
         asked, now = self._asked.get(hosts.source), time.time()
         if (
             asked is not None
@@ -94,42 +116,21 @@ class HostWeather:
             )
             conditions = source.conditions()
             self._asked[hosts.source] = AskedWeather(conditions, time.time(), tuple(said))
-            while len(self._asked) > MOST_LISTS:
+            while len(self._asked) > MAX_LISTS:
                 del self._asked[next(iter(self._asked))]
         finally:
             self._measuring.release()
 
 
-def host_rows(asked: AskedWeather) -> list[dict[str, Any]]:
-    """Return what the page of a host list says of each host.
-
-    ``cpu`` and ``free_memory`` are facts of a forecast; the latter is None where nobody knows.
-    """
-    conditions = asked.conditions
-    rows = []
-    for host in conditions.hosts:
-        memory = conditions.free_memory(host)
-        rows.append(
-            {
-                "host": host.name,
-                "site": host.site,
-                "slots": host.slots,
-                "address": host.reached_at,
-                "cpu": _facts(conditions.cpu(host), asked.time),
-                "free_memory": None if memory is None else _facts(memory, asked.time),
-            }
-        )
-    return rows
-
-
 def _facts(forecast: Forecast, now: float) -> dict[str, Any]:
-    """Return a forecast in numbers: value, band, age; what a host list states has neither."""
-    interval = forecast.interval
+    """Return a forecast in numbers: value, band, age; a value of the host list has no band and no age."""
+    interval, age = forecast.interval, forecast.age(now) if forecast.samples else None
     return {
         "value": forecast.value,
         "lower": interval.lower if interval else None,
         "upper": interval.upper if interval else None,
-        "age": forecast.age(now) if forecast.samples else None,
+        "age": age,
+        "stale": age is not None and age > STALE_SECONDS,
         "method": forecast.method,
         "samples": forecast.samples,
     }

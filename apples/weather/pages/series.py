@@ -1,4 +1,4 @@
-"""What pages show of a series: its forecasts with their bands, its past drawn, and its league of predictors."""
+"""A series on a page: its forecasts with their bands, its past drawn, and its league of predictors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from apples.weather.text import ago, quantity
 
 Document = Mapping[str, Any]
 
-MOST_PREDICTORS = 40
+MAX_PREDICTORS = 40
+STALE_SECONDS = 600.0
+"""From this age on a measurement is stale: pages hatch it."""
 
 
 def series_view(
@@ -23,7 +25,7 @@ def series_view(
     now: float,
     key: str = "",
 ) -> dict[str, Any]:
-    """Return what the template of a series is given.
+    """Return the variables of the template of a series.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ def series_view(
 
 
 def row_of(one: Document) -> dict[str, Any]:
-    """Return a forecast as a page shows it: numbers with their units, None where nobody knows."""
+    """Return a forecast as a page shows it: numbers with their units, None if unknown."""
     series = one["series"]
     keys = ("latest", "value", "lower", "upper", "error")
     words = {"over": duration, "age": ago, "period": duration}
@@ -94,13 +96,13 @@ def longer(forecasts: Iterable[Document]) -> list[Document]:
 
 
 def _league(league: Document) -> dict[str, Any]:
-    """Return what is shown of a league: names and errors in the unit of the series."""
+    """Return a league as a page shows it: names and errors in the unit of the series."""
     series, method = league["series"], league["method"]
     return {
         **{key: league[key] for key in ("series", "method", "horizon", "scored")},
         "predictors": [
             (one["name"], *(_amount(series, one[key]) for key in ("error", "lately")), one["name"] == method)
-            for one in league["predictors"][:MOST_PREDICTORS]
+            for one in league["predictors"][:MAX_PREDICTORS]
         ],
         "candidates": [
             (one["name"], _amount(series, one["rmse"]), one["taken"]) for one in league["candidates"]

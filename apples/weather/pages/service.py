@@ -1,8 +1,8 @@
 """The pages of ``nws serve``: its series, one of them with its league, and the form for a token that may read.
 
-They stand beside the routes of the service, in its process and its event loop: what is asked for ``text/html`` at
-their addresses is theirs, all else the service's own, whose refusals stay JSON. Nothing is made in one piece that
-takes long: the service has other callers.
+They share the process and the event loop of the service. Requests for ``text/html`` at their addresses go to the
+pages, all others to the service, with refusals in JSON. A page is made in short slices: the service has other
+callers.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import urlencode
 
@@ -21,7 +21,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import nws
-from apples.ui.page import pieces, render
+from apples.ui.shell import page as page_of
+from apples.ui.shell import page_pieces
 from apples.ui.web.answers import add_assets, handle_errors
 from apples.ui.web.frame import Frame, served_style
 from apples.ui.web.gate import ENTER, Gate, Session, Sessions
@@ -34,33 +35,31 @@ SLICE_SECONDS = 0.001
 """How long a page is made before other callers get a turn, as in the service itself."""
 READ = "read"
 FOR_BROWSERS = frozenset({ENTER, "/style.css"})
-"""Addresses that the service itself does not have; at those of `NEGOTIATED` what is accepted decides."""
+"""Addresses that only the pages have; at those of `NEGOTIATED` the Accept header decides."""
 NEGOTIATED = frozenset({"/", "/series"})
 
 Order = Literal["series", "value", "age"]
 Over = Literal["", "60", "300", "3600"]
 Back = Literal["1", "6", "24", "168"]
-Document = Mapping[str, Any]
-TEMPLATES = "apples.weather"
 
 PAGES: Mapping[str, str] = {"/": "Series"}
 FRAMES: Mapping[str, str] = {
     "": "the next value", "60": "the next minute", "300": "the next 5 min", "3600": "the next hour",
 }  # fmt: skip
-"""What the list can be asked to forecast: seconds, and in words."""
+"""Time ahead of the forecasts in the list: seconds, and in words."""
 HOURS: Mapping[str, str] = {"1": "hour", "6": "6 hours", "24": "day", "168": "week"}
 """How far back the page of a series can look."""
 PLACES = 240
-"""Of the drawing, across what was measured."""
+"""Slots of the drawing."""
 
 
 class WeatherPages:
-    """The pages of a weather service, and what admits a browser to them.
+    """The pages of a weather service, and their sessions.
 
     Parameters
     ----------
     on_link
-        Is told the address of each one-time link that admits a browser.
+        Called with the address of each one-time link that admits a browser.
     """
 
     def __init__(self, on_link: Callable[[str], None]) -> None:
@@ -84,7 +83,7 @@ class WeatherPages:
             self._routes(), self._sessions, self._refused, serving.names,
             secure=serving.secure, command="nws serve", sign_in=self._sign_in,
         )  # fmt: skip
-        served_style()  # templates are loaded before anybody waits for a page
+        served_style()  # loads the templates before the first request
 
         async def either(scope: Scope, receive: Receive, send: Send) -> None:
             theirs = scope["type"] == "http" and _for_browser(scope)
@@ -93,12 +92,12 @@ class WeatherPages:
         return either
 
     def announce(self) -> None:
-        """Tell the address of the link that works now."""
+        """Pass the address of the valid link to `on_link`."""
         self._sessions.announce()
 
-    # ------------------------------------------------------------------ who is admitted
+    # ------------------------------------------------------------------ sessions
     def _token_of(self, secret: str) -> nws.Token | None:
-        """Return the token that a secret is; None: none that is good now, or nobody can tell."""
+        """Return the valid token of a secret; None without one, or if the token file is unreadable."""
         try:
             return self._serving.tokens.find(secret)
         except nws.TokenFileError:
@@ -117,7 +116,7 @@ class WeatherPages:
         if READ not in token.scopes:
             raise RefusedRequestError(
                 403,
-                f"This token is good for {', '.join(token.scopes)}; these pages need one that may {READ}.",
+                f"This token has the scopes {', '.join(token.scopes)}; these pages need {READ}.",
                 scopes=list(token.scopes),
                 needed=READ,
             )
@@ -131,7 +130,8 @@ class WeatherPages:
 
     def _refused(self, status: int, reason: str) -> Response:
         title = "A token is wanted" if status == 401 else f"Not admitted: {status}"
-        return HTMLResponse(sign_in_page(_frame(), title, reason), status)
+        model = {"title": title, "reason": reason}
+        return HTMLResponse(page_of("sign_in.html.j2", model, _frame()), status)
 
     # ---------------------------------------------------------------------------- pages
     def _routes(self) -> FastAPI:
@@ -150,14 +150,21 @@ class WeatherPages:
             query = nws.ListingQuery(words, order, descending, page)
             found = await handler.listing(query, over=float(over) if over else None)
             asked = ListAddress(words, order, descending, page, over)
-            problems = handler.status(0).problems
-            return await _sliced(list_page(_frame(request, "Series"), asked, found, problems))
+            rows = [
+                {**row_of(one), "address": series_address(one["series"])}
+                for one in found["series"]
+            ]
+            model = {
+                "asked": asked, "frames": FRAMES, "list": found, "rows": rows,
+                "problems": handler.status().problems,
+            }  # fmt: skip
+            return await _sliced(
+                page_pieces("series_list.html.j2", model, _frame(request, "Series"))
+            )
 
         @app.get("/series", response_class=HTMLResponse)
         async def series(
-            request: Request,
-            name: Annotated[str, Query(max_length=400)],
-            back: Back = "6",
+            request: Request, name: Annotated[str, Query(max_length=400)], back: Back = "6"
         ) -> Response:
             forecasts = await _forecasts(handler, name)
             if forecasts[0]["state"] == "unknown":
@@ -168,19 +175,13 @@ class WeatherPages:
             kept = await asyncio.to_thread(
                 lambda: handler.kept(name, start=now - span, step=step).model_dump()
             )
-            league = handler.league(name).model_dump()
-            problems = handler.status(0).problems
-            made = await asyncio.to_thread(
-                series_page,
-                _frame(request, "Series"),
-                kept,
-                forecasts,
-                league,
-                problems,
-                back,
-                now,
-            )
-            return await _sliced(made)
+            league = (await handler.league(name)).model_dump()
+            model = {
+                "one": await asyncio.to_thread(series_view, kept, forecasts, league, now - span, now),
+                "back": back, "choices": HOURS, "problems": handler.status().problems,
+                "address": lambda **changes: series_address(name, **{"back": back, **changes}),
+            }  # fmt: skip
+            return await _sliced(page_pieces("series.html.j2", model, _frame(request, "Series")))
 
         add_assets(app)
         handle_errors(app, _frame)
@@ -197,12 +198,11 @@ def _for_browser(scope: Scope) -> bool:
 
 async def _forecasts(handler: Any, name: str) -> list[Mapping[str, Any]]:
     """Return the forecasts of a series: of its next value with the last measured one, then of longer frames."""
-    first = handler.forecast(name)
-    found: list[Mapping[str, Any]] = [{**first, "latest": handler.latest(name)}]
-    period = first["period"]
-    for horizon in nws.HORIZONS[1:] if period else ():
-        await asyncio.sleep(0)
-        found.append(handler.forecast(name, over=horizon * period))
+    first = await handler.forecast(name)
+    found: list[Mapping[str, Any]] = [{**first.model_dump(), "latest": handler.latest(name)}]
+    for horizon in nws.HORIZONS[1:] if first.period else ():
+        longer_frame = await handler.forecast(name, over=horizon * (first.period or 0.0))
+        found.append(longer_frame.model_dump())
     return longer(found)
 
 
@@ -225,7 +225,7 @@ def _frame(request: Request | None = None, here: str = "") -> Frame:
 
 @dataclass(frozen=True, slots=True)
 class ListAddress:
-    """What the list of series was asked for, which is its address."""
+    """The query of the list of series, and its address."""
 
     words: str
     order: str
@@ -233,62 +233,9 @@ class ListAddress:
     page: int
     over: str
 
-    def but(self, **changes: object) -> str:
+    def but(self, changes: Mapping[str, object]) -> str:
         """Return the address of the same list with changes."""
-        asked = {name: getattr(self, name) for name in self.__slots__}
-        return f"/?{urlencode({**asked, **changes})}"
-
-
-def sign_in_page(frame: Frame, title: str, reason: str) -> str:
-    """Return the form for a token, and why it is shown."""
-    return render("sign_in.html.j2", TEMPLATES, frame=frame, title=title, reason=reason)
-
-
-def list_page(
-    frame: Frame, asked: ListAddress, found: Document, problems: Sequence[str]
-) -> Iterator[str]:
-    """Yield the list of series piece by piece.
-
-    Parameters
-    ----------
-    found
-        As of `nws.service.handler.RequestHandler.listing`.
-    problems
-        What is wrong with the service.
-    """
-    return pieces(
-        "series_list.html.j2", TEMPLATES, frame=frame, asked=asked, frames=FRAMES, list=found, problems=problems,
-        rows=[{**row_of(one), "address": series_address(one["series"])} for one in found["series"]],
-    )  # fmt: skip
-
-
-def series_page(
-    frame: Frame,
-    kept: Document,
-    forecasts: Sequence[Document],
-    league: Document,
-    problems: Sequence[str],
-    back: str,
-    now: float,
-) -> Iterator[str]:
-    """Yield the page of a series piece by piece.
-
-    Parameters
-    ----------
-    kept
-        As ``/v1/range`` on a grid, of the latest hours.
-    forecasts
-        As ``nws.forecast/1``: of the next value, then over more and more seconds.
-    league
-        As ``/v1/league``.
-    """
-    series = kept["series"]
-    return pieces(
-        "series.html.j2", TEMPLATES, frame=frame,
-        one=series_view(kept, forecasts, league, now - 3600 * float(back), now),
-        back=back, choices=HOURS, problems=problems,
-        address=lambda **changes: series_address(series, **{"back": back, **changes}),
-    )  # fmt: skip
+        return f"/?{urlencode({**asdict(self), **changes})}"
 
 
 def series_address(series: str, **more: object) -> str:

@@ -1,7 +1,6 @@
-"""A network in which everything goes wrong, for the simulation: pure, and the same for the same seed.
+"""Connections that fail, for the simulation: pure, and the same for the same seed.
 
-Connections are made or not; lines are lost, late, doubled and out of order; a partition stops what goes
-one way or both. (TCP does less harm: it loses the whole rest of a connection.)
+Connections are made or not, are cut, and are slow; for some time all of one direction or of both are cut.
 """
 
 from __future__ import annotations
@@ -20,22 +19,21 @@ class NetworkFaults:
 
     Attributes
     ----------
-    loss, duplication
-        Probability for each line.
+    cuts
+        Probability for each line that its connection is cut.
     delay
         Longest delay of a line in seconds; mostly it is far shorter.
-    partitions
-        How many, of up to `partition_seconds`, each way for itself.
+    outages
+        How many times, of up to `outage_seconds`, every connection is cut that sends a line one way.
     crashes
         Probability that an agent dies while it waits.
     """
 
     stop: float = 120.0
-    loss: float = 0.1
-    duplication: float = 0.1
+    cuts: float = 0.1
     delay: float = 3.0
-    partitions: int = 3
-    partition_seconds: float = 30.0
+    outages: int = 3
+    outage_seconds: float = 30.0
     crashes: float = 0.1
 
 
@@ -63,49 +61,38 @@ class Clockwork:
 
 
 class SimulatedNetwork:
-    """Carries lines between one job and its agents, badly until the faults stop.
+    """Says which lines between one job and its agents arrive, and when; perfect after the faults stop.
 
     Attributes
     ----------
-    lost, doubled
-        How many lines were.
+    cuts
+        How many connections it has cut.
     """
 
     def __init__(self, clock: Clockwork, chance: random.Random, faults: NetworkFaults) -> None:
         self.clock, self.chance, self.faults = clock, chance, faults
-        self.lost = self.doubled = 0
-        self._cuts = [
-            (begin, begin + chance.uniform(1.0, faults.partition_seconds), chance.choice("<>="))
-            for begin in (chance.uniform(0.0, faults.stop) for _ in range(faults.partitions))
+        self.cuts = 0
+        self._outages = [
+            (begin, begin + chance.uniform(1.0, faults.outage_seconds), chance.choice("<>="))
+            for begin in (chance.uniform(0.0, faults.stop) for _ in range(faults.outages))
         ]
 
     @property
     def _faulty(self) -> bool:
         return self.clock.now < self.faults.stop
 
-    def cut(self, direction: str) -> bool:
-        """Whether a partition stops what goes in this direction now: ``<`` to the agent, ``>`` to the job."""
+    def fails(self, direction: str) -> bool:
+        """Whether the connection of a line is cut: ``<`` to the agent, ``>`` to the job."""
         now = self.clock.now
-        return self._faulty and any(
-            begin <= now < end and which in {"=", direction} for begin, end, which in self._cuts
+        out = any(
+            begin <= now < end and which in {"=", direction} for begin, end, which in self._outages
         )
-
-    def carry(self, direction: str, deliver: Thunk) -> None:
-        """Deliver once, twice or never; soon or late."""
-        copies = 1
-        if self.cut(direction) or self._happens(self.faults.loss):
-            self.lost += 1
-            return
-        if self._happens(self.faults.duplication):
-            self.doubled += 1
-            copies = 2
-        for _ in range(copies):
-            self.clock.after(self.latency(), deliver)
+        failed = self._faulty and (out or self.chance.random() < self.faults.cuts)
+        self.cuts += failed
+        return failed
 
     def latency(self) -> float:
         """Return how long a line takes."""
         usual = self.chance.uniform(0.0005, 0.02)
-        return self.chance.uniform(0.0, self.faults.delay) if self._happens(0.1) else usual
-
-    def _happens(self, probability: float) -> bool:
-        return self._faulty and self.chance.random() < probability
+        slow = self._faulty and self.chance.random() < 0.1
+        return self.chance.uniform(0.0, self.faults.delay) if slow else usual

@@ -1,4 +1,4 @@
-"""The protocol on a bad network with a job, its agents and an adversary, deterministic: one seed, one history.
+"""The protocol over failing connections: a job, its agents and a careless peer. One seed, one history.
 
 `SimulatedControl.run` checks after every event what must hold whatever happens:
 
@@ -16,11 +16,12 @@ import hashlib
 import random
 from dataclasses import dataclass, field
 
-from adversaries.protocol.adversary import Adversary
+from adversaries.protocol.careless_peer import CarelessPeer
 from adversaries.protocol.exchange import Exchange
 from adversaries.protocol.network import Clockwork, NetworkFaults, SimulatedNetwork
 
 from apples.malleable import (
+    MAX_SESSIONS,
     CommandOutcome,
     CommandRequest,
     HostLimits,
@@ -32,16 +33,13 @@ from apples.malleable import (
     Responder,
     SendLine,
 )
-from apples.malleable import requests as job_end
 
 HOSTS = ("ada", "bob", "cleo", "dan", "eva", "fay")
-SECRET = bytes(range(32))
 TICK_SECONDS = 0.5
 REQUEST_SECONDS = 40.0
 """An agent's longest deadline for one command."""
 SETTLING_SECONDS = 400.0
 """Time for every agent to send what requests it has left, one after another."""
-MOST_SESSIONS = job_end.UNAUTHENTICATED_SESSIONS + job_end.AUTHENTICATED_SESSIONS
 
 
 class BrokenPromiseError(AssertionError):
@@ -77,7 +75,7 @@ class ProtocolRecord:
 
 
 class SimulatedControl:
-    """One job, some agents, an adversary.
+    """One job, some agents, a careless peer.
 
     Parameters
     ----------
@@ -105,7 +103,7 @@ class SimulatedControl:
         self.trace: list[bytes] = []
         limits = HostLimits(1, 4, frozenset(HOSTS[:5]))
         self.ledger = ResizeLedger(limits)
-        self.responder = Responder("job1", SECRET, self.ledger, self.chance.randbytes, dict)
+        self.responder = Responder("job1", self.ledger, dict)
         self.exchange = Exchange(self.clock, self.network, self.responder, self.note)
         self.requests = requests
         self.agents = [SimulatedAgent(number) for number in range(agents)]
@@ -113,7 +111,7 @@ class SimulatedControl:
         for agent in self.agents:
             self.clock.after(self.chance.uniform(0, 5), lambda a=agent: self._request(a))  # type: ignore[misc]
         self.clock.after(0.5, self._safe_point)
-        self.clock.after(1.0, Adversary(self.chance, self.exchange, self.faults.stop).attack)
+        self.clock.after(1.0, CarelessPeer(self.chance, self.exchange, self.faults.stop).act)
         self.clock.after(TICK_SECONDS, self._tick)
 
     # ------------------------------------------------------------------------ running
@@ -161,7 +159,7 @@ class SimulatedControl:
         )
         self.record.asked[request.id] = request
         deadline = self.clock.now + self.chance.uniform(0.5, REQUEST_SECONDS)
-        requester = Requester("job1", SECRET, request, deadline, self.chance.randbytes)
+        requester = Requester("job1", request, deadline)
         agent.requester = requester
         self.note("request", agent.name, request.id, request.command.epoch, *hosts)
         self._act(agent, requester.start(self.clock.now))
@@ -191,6 +189,8 @@ class SimulatedControl:
     def _learn(self, agent: SimulatedAgent) -> None:
         """Note the outcome, and request again."""
         requester = agent.requester
+        if requester is not None and requester.error is not None:
+            raise BrokenPromiseError(f"an agent cannot read the job: {requester.error}")
         if requester is None or requester.outcome is None:
             return
         outcome = requester.outcome
@@ -239,7 +239,6 @@ class SimulatedControl:
 
     def _tick(self) -> None:
         now = self.clock.now
-        self.exchange.carry_out(self.responder.tick(now))
         for agent in self.agents:
             if agent.requester is None or not agent.alive:
                 continue
@@ -253,7 +252,7 @@ class SimulatedControl:
     # ---------------------------------------------------------------------- promises
     def _check(self) -> None:
         record = self.record
-        if len(self.responder.sessions) > MOST_SESSIONS:
+        if len(self.responder.sessions) > MAX_SESSIONS:
             raise BrokenPromiseError(f"{len(self.responder.sessions)} sessions are held")
         happened = (len(record.epochs), len(record.told), len(record.begun))
         if happened == self._checked:

@@ -22,7 +22,7 @@ from apples.errors import DeadlineError
 
 
 def test_whole_rows_and_caps_are_exact_against_highs():
-    """A sample; `benchmarks/planner.py` does 500 chains."""
+    """A sample; `python -m benchmarks planner.chains` does 500."""
     generator = np.random.default_rng(5)
     done = 0
     while done < 25:

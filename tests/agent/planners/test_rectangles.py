@@ -134,9 +134,9 @@ def test_a_host_left_out_of_rectangles_is_explained_by_what_its_border_costs():
     chosen = coordinator.decision_log.chosen
     assert chosen.schedule.rectangles
     assert "far" not in chosen.names
-    (reason,) = (one for one in left_out(coordinator.decision_log) if one.host == "far")
-    assert reason.figures[1] == chosen.iteration_seconds
-    assert reason.figures[0] > 2.0  # a latency there and one back
+    (reason,) = (one for one in left_out(coordinator.decision_log) if one["host"] == "far")
+    assert reason["figures"][1] == chosen.iteration_seconds
+    assert reason["figures"][0] > 2.0  # a latency there and one back
 
 
 def test_a_schedule_whose_rectangles_overlap_or_that_mixes_them_with_strips_is_refused():

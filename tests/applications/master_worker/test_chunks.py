@@ -17,6 +17,10 @@ class Lanes(RuleBasedStateMachine):
         self.counted, self.given_up = [], set()
         self.speeds = {}
 
+    def waiting_alone(self):
+        held = {unit for units in self.pool.held.values() for unit in units}
+        return self.pool.possible_crash_units - held - {*self.counted, *self.given_up}
+
     @rule(lane=st.sampled_from(LANES), speed=st.floats(0.1, 10))
     def join(self, lane, speed):
         self.speeds[lane] = speed
@@ -46,20 +50,22 @@ class Lanes(RuleBasedStateMachine):
         lane = data.draw(st.sampled_from(sorted(self.speeds)))
         self.speeds.pop(lane)
         had = self.pool.leave(lane, suspect=crashed)
-        assert not crashed or self.pool.suspects.issuperset(had)
+        assert not crashed or self.pool.possible_crash_units.issuperset(had)
 
     @precondition(lambda self: any(not self.pool.held.get(lane) for lane in self.speeds))
     @rule(data=st.data())
     def take_alone(self, data):
         free = sorted(lane for lane in self.speeds if not self.pool.held.get(lane))
-        before = self.pool.waiting_alone
+        before = len(self.waiting_alone())
         chunk = self.pool.take_alone(data.draw(st.sampled_from(free)))
         assert len(chunk) == min(1, before)
-        assert self.pool.suspects.issuperset(chunk)
+        assert self.pool.possible_crash_units.issuperset(chunk)
 
     @rule(unit=st.integers(0, 39))
     def give_up(self, unit):
-        known = self.pool.suspects | {u for units in self.pool.held.values() for u in units}
+        known = self.pool.possible_crash_units | {
+            u for units in self.pool.held.values() for u in units
+        }
         if unit in known and not self.pool.give_up(unit):
             self.given_up.add(unit)
 
@@ -68,7 +74,7 @@ class Lanes(RuleBasedStateMachine):
         settled = [*self.counted, *self.given_up]
         assert len(set(settled)) == len(settled) == self.pool.done
         held = {unit for units in self.pool.held.values() for unit in units}
-        waiting = self.pool.waiting + self.pool.waiting_alone
+        waiting = self.pool.waiting + len(self.waiting_alone())
         assert len(held - set(settled)) + waiting + self.pool.done == self.pool.count
 
     def teardown(self):

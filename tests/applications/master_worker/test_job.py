@@ -8,11 +8,11 @@ import pytest
 from waiting import until
 
 from apples import LaunchError, UsageError
-from apples.applications import RunStanding
-from apples.jobs import CommandedHosts, JobStatus, RunRecorder, conversation, store
+from apples.applications import RunStatus
+from apples.jobs import CommandedHosts, JobStatus, RunRecorder, control_client, store
 from apples.malleable import ControlServer, HostShare, JobEnded, ResizeCommand, carried_out
 
-AT = RunStanding("ada", ("ada", "bob"), 20, 200, {"ada": 30.0, "bob": 0.0}, (3, 4))
+AT = RunStatus("ada", ("ada", "bob"), 20, 200, {"ada": 30.0, "bob": 0.0}, (3, 4))
 
 
 @pytest.fixture
@@ -34,17 +34,23 @@ def commanded(job, *, evolving=True, ended=JobEnded("finished")):  # noqa: B008 
         given.close(ended)
 
 
+def position(job):
+    with control_client(job) as client:
+        return client.status()
+
+
 def resized(job, *hosts):
     """Command a job to be on hosts from a thread; return the thread, and what comes of it."""
-    talking, came = conversation(job), []
+    came = []
 
     def ask():
-        epoch = int(talking.status()["epoch"]) + 1
-        command = ResizeCommand(epoch, tuple(HostShare(host) for host in hosts))
-        try:
-            came.append(carried_out(talking.resize(command, 30.0)).kind)
-        except (LaunchError, UsageError) as error:
-            came.append(error)
+        with control_client(job) as client:
+            epoch = int(client.status()["epoch"]) + 1
+            command = ResizeCommand(epoch, tuple(HostShare(host) for host in hosts))
+            try:
+                came.append(carried_out(client.resize(command, 30.0)).kind)
+            except (LaunchError, UsageError) as error:
+                came.append(error)
 
     thread = threading.Thread(target=ask)
     thread.start()
@@ -54,27 +60,27 @@ def resized(job, *hosts):
 def test_a_record_says_where_the_run_is_how_far_how_fast_and_for_what_it_asks(job):
     with commanded(job) as giver:
         assert JobStatus.of(job).hosts == ("ada",)
-        giver.hear(AT)
+        giver.report(AT)
         record, status = job.record(), JobStatus.of(job)
     assert (status.hosts, status.iteration, status.iterations) == (("ada", "bob"), 20, 200)
     assert (record["asks"], record["anchor"]) == ([3, 4], "ada")
     assert record["measured"] == {"rows": {"ada": 30.0}, "compute_seconds": {"ada": 1.0}}
-    assert not job.announce.exists()
+    assert not job.control_socket.exists()
 
 
 def test_one_that_is_not_evolving_says_only_how_many_it_can_use(job):
     with commanded(job, evolving=False) as giver:
-        giver.hear(AT)
+        giver.report(AT)
         assert job.record()["asks"] == [1, 4]
 
 
 def test_a_command_stands_until_the_run_has_answered_it_and_its_epoch_is_in_the_record(job):
     with commanded(job) as giver:
-        giver.hear(AT)
+        giver.report(AT)
         thread, came = resized(job, "ada", "cleo")
         assert until(giver.order, 30) == ("ada", "cleo") == giver.order()
-        assert conversation(job).status()["busy"]
-        giver.answer(RunStanding("ada", ("ada", "cleo"), 30, 200))
+        assert position(job)["busy"]
+        giver.answer(RunStatus("ada", ("ada", "cleo"), 30, 200))
         assert giver.order() == ()
         thread.join(30)
         assert came == ["done"]
@@ -85,13 +91,13 @@ def test_a_command_stands_until_the_run_has_answered_it_and_its_epoch_is_in_the_
         thread.join(30)
         assert came[0].code == "resize-failed"
         assert came[0].fields.get("reason") == "ada is the master's host"
-        assert (conversation(job).status()["epoch"], job.record()["epoch"]) == (2, 2)
+        assert (position(job)["epoch"], job.record()["epoch"]) == (2, 2)
 
 
 def refusal_of(giver):
     """Return the error with which a run is ended when it says where it is, None if there is none."""
     try:
-        giver.hear(AT)
+        giver.report(AT)
     except LaunchError as error:
         return error
     return None
@@ -102,7 +108,7 @@ def test_a_run_that_nobody_can_command_any_more_ends_with_a_line(job, monkeypatc
         raise RuntimeError("planted")
 
     with commanded(job) as giver:
-        giver.hear(AT)
+        giver.report(AT)
         monkeypatch.setattr(ControlServer, "poll", broken)
         error = until(lambda: refusal_of(giver))
     assert error.code == "control-lost"

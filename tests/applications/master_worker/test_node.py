@@ -1,6 +1,8 @@
 """The master by itself: workers are connections of the test's, which say what they like, when they like."""
 
 import json
+import socket
+from contextlib import ExitStack
 from multiprocessing import connection
 from pathlib import Path
 from threading import Thread
@@ -9,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from waiting import until
 
-from apples.applications import PORT, PROGRESS, UnitMaster
+from apples.applications import PORT_FILE, PROGRESS_FILE, UnitMaster
 
 SECRET = "0badcafe"  # noqa: S105 - of this test
 PROGRAM = SimpleNamespace(
@@ -22,7 +24,7 @@ class Worker:
     """A worker process, as far as its master can tell."""
 
     def __init__(self, lane, rate):
-        said = json.loads(until(lambda: Path(PORT).exists() and Path(PORT).read_text()))
+        said = json.loads(until(lambda: Path(PORT_FILE).exists() and Path(PORT_FILE).read_text()))
         key = bytes.fromhex(SECRET)
         self.link = connection.Client(("127.0.0.1", said["port"]), authkey=key)
         self.say({"hello": lane, "rate": rate})
@@ -42,7 +44,7 @@ class Worker:
 
 def progress():
     try:
-        return json.loads(Path(PROGRESS).read_text())
+        return json.loads(Path(PROGRESS_FILE).read_text())
     except FileNotFoundError:
         return {}
 
@@ -56,13 +58,13 @@ def begun(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     threads = []
 
-    def begin(count):
+    def begin(count, bind="127.0.0.1", **limits):
         told = {
             "count": count, "most": 1000, "samples": [], "parameters": {"count": count}, "rate": 3.0,
-            "bind": "127.0.0.1", "secret": SECRET, "attempts": 2, "workers": ["a", "b", "c"],
+            "bind": bind, "secret": SECRET, "attempts": 2, "workers": ["a", "b", "c"],
         }  # fmt: skip
         ended = []
-        master = UnitMaster(told, PROGRAM, join_seconds=600.0)
+        master = UnitMaster(told, PROGRAM, join_seconds=600.0, **limits)
         threads.append(Thread(target=lambda: ended.append(master.run()), daemon=True))
         threads[-1].start()
         return ended
@@ -87,3 +89,35 @@ def test_a_unit_that_may_have_ended_a_worker_is_tried_by_one_at_a_time(begun):
     second.say({"done": [[0, 0]], "seconds": 0.01})
     assert third.hear() == {"end": True}
     assert until(lambda: ended)[0]["lanes"] == {"b#0": 3}
+
+
+def silent():
+    """Open a connection that never answers the master's challenge."""
+    port = json.loads(until(lambda: Path(PORT_FILE).exists() and Path(PORT_FILE).read_text()))[
+        "port"
+    ]
+    return socket.create_connection(("127.0.0.1", port), 60)
+
+
+def test_silent_connections_lock_no_worker_out(begun):
+    ended = begun(1)
+    with ExitStack() as opened:
+        for _ in range(100):
+            opened.enter_context(silent())
+        Worker("a#0", 1.0).do(0)
+        assert until(lambda: ended)[0]["total"] == 0
+
+
+def test_connection_that_proves_nothing_is_ended_at_the_deadline(begun):
+    ended = begun(1, handshake_seconds=0.1)
+    with silent() as peer:
+        while peer.recv(1024):
+            pass
+    Worker("a#0", 1.0).do(0)
+    assert until(lambda: ended)
+
+
+def test_master_listens_where_its_address_is_of_another_host(begun):
+    ended = begun(1, bind="192.0.2.1")  # reserved for documentation: of no host
+    Worker("a#0", 1.0).do(0)
+    assert until(lambda: ended)

@@ -15,7 +15,12 @@ from sshd import Sshd, missing
 from waiting import files_below, until
 
 from apples import ApplicationError, LaunchError, UsageError, VerificationError
-from apples.applications import HostGiver, MasterWorkerSpec, plan_master_worker, run_master_worker
+from apples.applications import (
+    HostProvider,
+    MasterWorkerSpec,
+    plan_master_worker,
+    run_master_worker,
+)
 from hat import DocumentError
 
 HOSTS = """
@@ -141,14 +146,14 @@ def test_all_units_are_done_by_all_workers_and_the_total_is_verified(folder):
 @pytest.mark.more
 @pytest.mark.usefixtures("folder")
 def test_the_command_prints_the_total_first_and_a_dry_run_starts_nothing():
-    shown = command("apples", "master-worker", "--set", "count=20")
+    shown = command("apples", "run", "--set", "count=20")
     assert shown.code == 0, shown.err
     assert shown.out.splitlines()[0] == str(squares(20))
-    unseen = command("apples", "master-worker", "--set", "count=20", "--no-verify", "--json")
+    unseen = command("apples", "run", "--set", "count=20", "--no-verify", "--json")
     assert unseen.document["execution"]["verified"] == 0
-    said_twice = command("apples", "master-worker", "--no-verify", "--verify", "sample")
+    said_twice = command("apples", "run", "--no-verify", "--verify", "sample")
     assert (said_twice.code, said_twice.error_codes) == (2, ["option-conflict"])
-    planned = command("apples", "master-worker", "--dry-run", "--json").document
+    planned = command("apples", "run", "--dry-run", "--json").document
     assert planned["execution"] is None
     assert planned["predicted_rate"] == pytest.approx(sum(planned["workers"].values()))
     checked = command("hat", "check", "master-worker.toml")
@@ -265,7 +270,7 @@ def test_a_unit_that_ends_its_workers_is_named_and_the_others_are_done(folder, w
 @pytest.mark.usefixtures("folder")
 def test_a_command_whose_unit_failed_says_what_the_others_come_to_and_ends_with_5():
     program("time.sleep(0.005)", "1 / 0 if unit == 7 else None")
-    done = command("apples", "master-worker", "--json")
+    done = command("apples", "run", "--json")
     assert done.code == 5
     assert done.document["execution"]["result"] == squares(200) - 49
     assert [each["unit"] for each in done.document["execution"]["failed"]] == [7]
@@ -318,7 +323,7 @@ def test_what_the_program_prints_is_no_part_of_what_it_comes_to(how):
 
 def test_an_agent_that_is_killed_leaves_neither_process_nor_file(folder):
     program("0.005", "0.5")
-    agent = subprocess.Popen([sys.executable, "-m", "apples", "master-worker"])
+    agent = subprocess.Popen([sys.executable, "-m", "apples", "run"])
     until(lambda: processes(folder, b"ada#"))
     agent.kill()
     agent.wait()
@@ -376,13 +381,13 @@ def test_workers_join_where_the_master_serves_more_than_was_thought(folder):
     assert done.total == squares(300)
 
 
-class LateHost(HostGiver):
+class LateHost(HostProvider):
     """Orders one more host as soon as the program's file has been spoilt, which it does first."""
 
     def __init__(self):
         self.orders, self.answers = [("ada", "bob")], []
 
-    def hear(self, standing):
+    def report(self, status):
         pass
 
     def order(self):
@@ -390,18 +395,18 @@ class LateHost(HostGiver):
             Path("program.py").write_text("nonsense")
         return self.orders[0] if self.orders else ()
 
-    def answer(self, standing, refusal=""):
-        self.answers.append((self.orders.pop(), standing.hosts, refusal))
+    def answer(self, status, refusal=""):
+        self.answers.append((self.orders.pop(), status.hosts, refusal))
 
 
 @pytest.mark.more
 def test_who_joins_gets_the_program_with_which_the_run_began(folder):
     together(folder, first=50)
-    giver = LateHost()
+    provider = LateHost()
     spec = MasterWorkerSpec(on=("ada",), verify="none", settings={"count": "1000"})
-    done = run_master_worker(spec, giver=giver).outcome
+    done = run_master_worker(spec, provider=provider).outcome
     assert (done.total, done.lost) == (squares(1000), {})
-    assert giver.answers[0] == (("ada", "bob"), ("ada", "bob"), "")
+    assert provider.answers[0] == (("ada", "bob"), ("ada", "bob"), "")
     assert done.hosts["bob"] > 0
 
 

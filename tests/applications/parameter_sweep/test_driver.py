@@ -160,6 +160,23 @@ def test_a_task_that_fails_is_tried_on_another_host_and_then_given_up_with_its_l
     assert sum(task == "u" for task, _ in executor.started) == 2
 
 
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_host_on_which_every_task_fails_is_named_with_its_first_reason(broken):
+    costs = small([SweepTask(f"t{k}") for k in range(9)], hosts=3)
+    failing = {
+        (f"t{k}", f"h{h}"): f"ModuleNotFoundError: m{h}" for k in range(9) for h in range(broken)
+    }
+    failing |= {("t0", "h2"): "once"}
+    failing |= {("t1", "h0"): "ModuleNotFoundError: m0"}
+    words = []
+    driver = SweepDriver(
+        costs, CheckedExecutor(costs, failing=failing), attempts=4, talk=words.append
+    )
+    outcome = driver.run()
+    assert outcome.failing == {f"h{h}": f"ModuleNotFoundError: m{h}" for h in range(broken)}
+    assert sum("first task that failed" in line and line.startswith("h0") for line in words) == 1
+
+
 def test_copies_of_a_task_that_fails_late_do_not_take_turns_in_failing():
     costs = small([SweepTask("t"), SweepTask("u")])
     compute = costs.compute.copy()

@@ -128,7 +128,7 @@ def left_over(engine):
 
 def agent(engine):
     """Start the command."""
-    words = [Path(sys.executable).parent / "apples", "parameter-sweep"]
+    words = [Path(sys.executable).parent / "apples", "run"]
     words += [f"--dask={engine.spec['dask']}"] if engine.spec else []
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -237,7 +237,7 @@ def test_a_dask_scheduler_that_is_stopped_in_the_middle_ends_the_sweep_which_goe
         assert raised.value.code == "hosts-lost"
         assert cluster.spec["dask"] in raised.value.fields["reason"]
         monkeypatch.setattr("apples.launch.dask_cluster.ANSWER_SECONDS", 2)
-        done = command("apples", "parameter-sweep", "--dask", cluster.spec["dask"])
+        done = command("apples", "run", "--dask", cluster.spec["dask"])
         assert (done.code, done.err.count("\n")) == (4, 1)
         assert done.error_codes == ["dask-unreachable"]
         assert cluster.spec["dask"] in done.err
@@ -256,14 +256,12 @@ def test_workers_that_the_list_does_not_name_are_a_site_a_machine(cluster, tmp_p
     write(4, "")
     Path("hosts.toml").write_text(HOSTS.replace('"here"', '"one"').replace('"there"', '"two"'))
     sweep = Path("sweep.toml").read_text()
-    done = command("apples", "parameter-sweep", "--dask", cluster.spec["dask"], "--json")
+    done = command("apples", "run", "--dask", cluster.spec["dask"], "--json")
     assert done.code == 0, done.err
     assert set(done.document["execution"]["hosts"]) == {"here", "there"}
     assert done.document["execution"]["moved_files"] == 1
     Path("sweep.toml").write_text(sweep.replace('"here"', '"on"'))
-    done = command(
-        "apples", "parameter-sweep", "--dask", cluster.spec["dask"], "--dry-run", "--json"
-    )
+    done = command("apples", "run", "--dask", cluster.spec["dask"], "--dry-run", "--json")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert done.failure["code"] == "host-unknown"
     assert (done.failure["fields"]["field"], done.failure["fields"]["host"]) == ("hosts", "on")
@@ -285,7 +283,7 @@ def test_a_missing_extra_is_said_in_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "distributed", None)
     write(2, "")
-    done = command("apples", "parameter-sweep", "--dask", "tcp://127.0.0.1:1")
+    done = command("apples", "run", "--dask", "tcp://127.0.0.1:1")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert done.error_codes == ["package-missing"]
     assert "apples[dask]" in done.err

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event
+from threading import Barrier, Event
 from types import SimpleNamespace
 
 import pytest
@@ -31,6 +31,7 @@ from apples.applications import (
     SweepSpec,
     SweepTask,
     Worker,
+    WorkerConnection,
     one_cache_a_site,
     plan_parameter_sweep,
     run_parameter_sweep,
@@ -121,7 +122,7 @@ def test_a_plan_starts_nothing_and_says_which_file_goes_where(folder):
     assert {each["task"] for each in document["planned"]} == set("123456")
     assert not (folder / "letters-results").exists()
     assert all(each["cache"] == "partner" for each in document["moves"])
-    shown = command("apples", "parameter-sweep", "--dry-run", "--json").document
+    shown = command("apples", "plan", "--json").document
     assert shown["makespans"] == document["makespans"]
 
 
@@ -152,7 +153,7 @@ def test_results_of_a_program_that_has_changed_are_not_mixed():
     write("task.py", TASK + "# changed\n")
     with pytest.raises(UsageError) as raised:
         run_parameter_sweep(SweepSpec())
-    assert (raised.value.code, raised.value.fields["option"]) == ("sweep-changed", "--out")
+    assert (raised.value.code, raised.value.fields["option"]) == ("sweep-changed", "--output")
 
 
 @pytest.mark.usefixtures("folder")
@@ -171,7 +172,7 @@ def test_results_of_an_input_that_has_changed_are_not_mixed():
     write("text-2.txt", "bb")
     with pytest.raises(UsageError) as raised:
         run_parameter_sweep(SweepSpec())
-    assert (raised.value.code, raised.value.fields["option"]) == ("sweep-changed", "--out")
+    assert (raised.value.code, raised.value.fields["option"]) == ("sweep-changed", "--output")
 
 
 def test_a_command_has_options_and_values_that_begin_with_a_hyphen(folder):
@@ -245,7 +246,7 @@ def test_copies_of_a_task_that_end_together_leave_its_file_whole(tmp_path):
         second_may_end.set()
         second_is_over.wait(0.5)  # it waits for the first, or is over
 
-    class Ends:
+    class Ends(WorkerConnection):
         """Runs a task when it may, which leaves a file of two bytes; reading the first calls `meanwhile`."""
 
         python, reason = "python", ""
@@ -261,7 +262,10 @@ def test_copies_of_a_task_that_end_together_leave_its_file_whole(tmp_path):
                 self.meanwhile()
             if do == "remove":
                 self.over.set()
-            return {"bytes": 2}, b"ab"[offset : offset + 1]
+            return {"bytes": 2, "written": 0}, b"ab"[offset:]
+
+        def await_hello(self, seconds=0.0):
+            """Has said it."""
 
         def close(self):
             """Has nothing to end."""
@@ -281,6 +285,35 @@ def test_copies_of_a_task_that_end_together_leave_its_file_whole(tmp_path):
     executor.close()
     assert [each.failure for each in ends] == ["", ""]
     assert (tmp_path / "1/copy").read_bytes() == b"ab"
+
+
+def test_connections_to_hosts_are_closed_at_the_same_time(tmp_path):
+    names = ("h1", "h2", "h3")
+    hosts = HostList(tuple(map(Host, names)), Network({}, Link(1e-3, 1e6)))
+    sweep = ParameterSweep((SweepTask("1"),))
+    costs = sweep_costs(sweep, one_cache_a_site(hosts), Conditions(hosts, Weather()))
+    all_are_closing = Barrier(len(names))
+    closed = []
+
+    class Slow(WorkerConnection):
+        """Ends once all others are ending, too."""
+
+        python, reason = "python", ""
+
+        def ask(self, do, **_):
+            raise NotImplementedError
+
+        def await_hello(self, seconds=0.0):
+            raise NotImplementedError
+
+        def close(self):
+            all_are_closing.wait(10)
+            closed.append(self)
+
+    workers = {name: Slow() for name in names}
+    command_ = SweepCommand(["true"], {"1": {}}, {"1": {}}, {}, {}, {}, [])
+    HostsExecutor(costs, command_, workers, {"local": "cache"}, tmp_path).close()
+    assert set(closed) == {*workers.values()}
 
 
 def test_a_host_without_the_folder_of_its_site_says_which_folder(folder):
@@ -341,7 +374,7 @@ def test_a_task_that_fails_or_says_nonsense_is_named_with_its_settings_and_the_o
         ("6", {"part": 2, "length": 3}),
     )
     assert value in fields["reason"]
-    assert command("apples", "parameter-sweep").code == 5
+    assert command("apples", "run").code == 5
 
 
 @pytest.mark.parametrize(
@@ -429,7 +462,7 @@ def test_a_storage_that_is_full_takes_no_task_and_where_all_are_no_plan_is_the_a
         plan_parameter_sweep(SweepSpec())
     assert {each.filter for each in raised.value.rejections} == {"storage"}
     assert re.search(r"task \d .*2\.00 B", raised.value.fields["reason"])
-    assert command("apples", "parameter-sweep").code == 3
+    assert command("apples", "run").code == 3
 
 
 def test_a_host_that_cannot_be_reached_is_left_out(folder, monkeypatch):
@@ -460,7 +493,7 @@ def test_a_host_that_cannot_be_reached_is_left_out(folder, monkeypatch):
 def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    assert command("hat", "new", "waves", "--model", "sweep").code == 0
+    assert command("hat", "new", "waves", "--structure", "sweep").code == 0
     agent = tmp_path / "waves/agent.py"
     assert len(agent.read_text().splitlines()) <= 60
     environment = {**os.environ, "PYTHONPATH": str(Path(apples.__file__).parents[1])}
@@ -471,7 +504,7 @@ def test_the_scaffold_of_a_sweep_runs_and_its_agent_is_short(tmp_path, monkeypat
 
 
 def test_a_model_that_nobody_has_is_refused(tmp_path):
-    done = command("hat", "new", "waves", "--model", "swep", "--into", tmp_path)
+    done = command("hat", "new", "waves", "--structure", "swep", "--into", tmp_path)
     assert (done.code, done.error_codes) == (2, ["model-unknown"])
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from copy import copy
 from itertools import product
 from math import inf
 
@@ -98,10 +99,18 @@ def assignments(world):
             yield sets
 
 
+def seconds_at(world, sets, unit):
+    """Return the seconds of a mapping with this unit; infinite where it cannot be."""
+    fixed = copy(world)
+    fixed.unit = unit
+    plan = fixed.plan("pipelined", sets)
+    return inf if plan is None else plan.seconds
+
+
 def brute_force(world):
     """Return the least time of all mappings and units, each looked at by itself."""
     times = (
-        world.seconds_at("pipelined", sets, unit)
+        seconds_at(world, sets, unit)
         for sets in assignments(world)
         for unit in range(1, world.items + 1)
     )
@@ -289,18 +298,18 @@ def folder(tmp_path, monkeypatch):
 def test_a_weather_file_that_names_another_host_is_refused(folder):
     sky = '{"schema": "nws.weather/1", "time": 0, "cpu": {"onne": {"value": 0.5}}}'
     (folder / "sky.json").write_text(sky)
-    failure = refused("apples", "pipeline", "--weather", "sky.json")
+    failure = refused("apples", "plan", "--weather", "sky.json")
     assert (failure["code"], failure["fields"]["field"]) == ("host-unknown", "cpu.onne")
     (folder / "sky.json").write_text(sky.replace("onne", "one"))
-    assert command("apples", "pipeline", "--weather", "sky.json").code == 0
+    assert command("apples", "plan", "--weather", "sky.json").code == 0
 
 
 def test_a_plan_says_why_it_is_that_with_both_times_and_what_binds_each(folder):
     (folder / "hosts.toml").write_text(LISTED.format(bandwidth="1e3"))
-    found = command("apples", "pipeline", "--json").document
+    found = command("apples", "plan", "--json").document
     (other,) = found["others"]
     assert found["predicted_seconds"] < other["predicted_seconds"]
-    (why,) = [line for line in command("apples", "pipeline").out.splitlines() if "why" in line]
+    (why,) = [line for line in command("apples", "plan").out.splitlines() if "why" in line]
     assert (found["mode"], other["mode"]) == ("alternating", "pipelined")
     chosen, least = why.index("alternating"), why.index("pipelined")
     assert chosen < why.index(found["bottleneck"], chosen) < least
@@ -328,9 +337,9 @@ def test_where_there_is_one_way_only_it_says_what_the_other_lacks(folder, old, n
                 file.write(
                     f'[[implementation]]\ntask = "{task}"\nname = "x"\nplatforms = ["{platform}"]\n'
                 )
-    found = command("apples", "pipeline", "--json").document
+    found = command("apples", "plan", "--json").document
     assert (found["mode"], found["others"]) == (mode, [])
-    (why,) = [line for line in command("apples", "pipeline").out.splitlines() if "why" in line]
+    (why,) = [line for line in command("apples", "plan").out.splitlines() if "why" in line]
     assert mode in why
 
 
@@ -343,7 +352,7 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
     monkeypatch.setattr("apples.jobs.commands.applications.LONG_SECONDS", 0.0)
     with monkeypatch.context() as patch:
         patch.setattr("apples.applications.pipeline.planning.plan_pipeline", long)
-        done = command("apples", "pipeline")
+        done = command("apples", "plan")
     assert (done.code, done.err.count("\n")) == (0, 1)
 
     def running(spec, *, verify, began):
@@ -357,5 +366,5 @@ def test_a_search_that_takes_long_says_so_and_one_that_is_over_does_not(monkeypa
 
     monkeypatch.setattr("apples.jobs.commands.applications.LONG_SECONDS", 3600.0)
     monkeypatch.setattr("apples.applications.run_pipeline", running)
-    done = command("apples", "pipeline", "--run")
+    done = command("apples", "run")
     assert (done.code, done.err) == (0, "")

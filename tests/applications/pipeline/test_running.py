@@ -58,10 +58,10 @@ def test_by_hand_any_even_number_of_ranks_comes_to_the_same():
 
 @pytest.mark.usefixtures("folder")
 def test_the_command_plans_and_runs_and_the_agent_is_short():
-    planned = command("apples", "pipeline", "--json").document
+    planned = command("apples", "plan", "--json").document
     assert planned["execution"] is None
     words = [f"--set={name}={value}" for name, value in SMALL.items()]
-    done = command("apples", "pipeline", "--run", "--json", *words).document["execution"]
+    done = command("apples", "run", "--json", *words).document["execution"]
     assert (done["mode"], done["verified"]) == ("pipelined", True)
     checked = command("hat", "check", "pipeline.toml")
     assert (checked.code, checked.err) == (0, "")
@@ -183,13 +183,31 @@ def test_what_a_plan_cannot_use_is_refused_with_the_file_and_what_it_assumes_is_
             {"options": ["--verify", "--no-verify"]},
         ),
     ):
-        refused = command("apples", "pipeline", *words, "--json")
+        refused = command("apples", "run", "--dry-run", *words, "--json")
         assert (refused.code, refused.failure["code"]) == (2, code)
         assert fields.items() <= refused.failure["fields"].items()
     text = Path("hosts.toml").read_text()
     Path("hosts.toml").write_text(text[: text.index("[default_link]")])
-    assumed = command("apples", "pipeline", "--json").document["assumed"]
+    assumed = command("apples", "plan", "--json").document["assumed"]
     assert [line for line in assumed if "here" in line and "there" in line]
+
+
+@pytest.mark.usefixtures("folder")
+def test_weeks_by_an_assumed_speed_are_not_begun():
+    Path("hosts.toml").write_text('[[host]]\nname = "a"\n')
+    done = command("apples", "run", "--json")
+    assert (done.code, done.failure["code"]) == (2, "speed-assumed")
+    assert done.failure["fields"]["hosts"] == ["a"]
+    for remedy in ("apples calibrate", "seconds_per_point"):
+        assert remedy in done.failure["message"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_speed_that_predicts_years_waits_no_longer_than_it_takes():
+    """As where seconds are given for nanoseconds: poll takes no wait of more than 24 days."""
+    Path("hosts.toml").write_text('[[host]]\nname = "a"\nseconds_per_point = 4e4\n')
+    done = run_pipeline(PipelineSpec(settings=SMALL)).execution
+    assert done.verified
 
 
 @pytest.mark.usefixtures("folder")

@@ -4,8 +4,11 @@ import gzip
 import html
 import re
 import shutil
+import socket
+import threading
 import time
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -17,25 +20,28 @@ from pages.live_site import LiveSite
 from sites import SAMPLE
 from waiting import until
 
+from apples.applications import DocumentFolder
 from apples.cluster import (
-    MOST_HOSTS,
-    MOST_WAITING,
+    MAX_HOSTS,
+    MAX_WAITING,
     PER_PAGE,
+    Cluster,
     ClusterQuery,
     Kept,
     Supposition,
-    cluster_job_page,
     cluster_parts,
     expected_end,
     host_map,
-    matching,
-    part_of,
+    job_parts,
     read_state,
     said,
     time_scale,
+    why_text,
 )
+from apples.errors import LaunchError
 from apples.io import Folder
-from apples.ui import Frame, render
+from apples.ui import Frame, page
+from apples.weather import HostWeather
 
 
 @pytest.fixture
@@ -114,7 +120,7 @@ def test_a_scheduler_that_never_answered_is_said(site, visitor, live):
 def test_the_page_of_a_job_says_why_it_waits_and_cancels_it(site, visitor, busy):
     page = "/cluster/lab/jobs/2"
     text = visitor.get(site.url + page).text
-    why = command("apples", "why", "lab.2", "--json").document
+    why = command("apples", "queue", "lab.2", "--json").document
     assert (why["needs"], why["free"], why["position"]) == (3, 1, 1)
     assert why["reason"] in text
     answer = site.post(visitor, f"{page}/cancel", page=page)
@@ -135,7 +141,7 @@ def test_a_running_job_is_resized_from_its_page_and_refused_in_the_schedulers_wo
     assert done.status_code == 303
     until(lambda: set(live.job(1)["hosts"]) == {"ada", "eve"})
     refused = site.post(visitor, f"{page}/resize", page=page, hosts="nobody")
-    said = command("apples", "resize", "lab.1", "--hosts", "nobody")
+    said = command("apples", "resize", "lab.1", "--on", "nobody")
     assert (refused.status_code, said.code, said.error_codes) == (400, 2, ["host-unknown"])
     assert said.err.removeprefix("apples: ").strip() in html.unescape(refused.text)
 
@@ -200,9 +206,10 @@ def test_a_running_job_says_when_it_ends_and_what_it_asks_for():
     why = {"job": "lab.1", "state": "running", "position": None, "placed": "", "reason": ""}
     frame = Frame("", "", "", None, "")
     job = document["jobs"][0] | {"expected_end": 1090.0, "asks": [2, 2], "reason": "1 is free"}
-    page = cluster_job_page(frame, "lab", job, why, 1000.0, "/")
-    assert "90.0 s" in page
-    assert "<bdi>1 is free</bdi>" in page
+    model = {**job_parts(job, 1000.0), "why": why_text(why), "base": "/cluster/lab", "stream": "/"}
+    text = page("cluster_job.html.j2", model, frame)
+    assert "90.0 s" in text
+    assert "<bdi>1 is free</bdi>" in text
 
 
 def test_a_bar_ends_when_the_job_is_expected_to_and_else_when_its_estimate_does():
@@ -295,7 +302,7 @@ def test_what_if_is_answered_with_the_command_that_asks_and_what_would_do_it(sit
     late, address = "[planner-silent]", site.url + "/cluster/lab/what-if"
     page = until(lambda: late not in (found := visitor.get(address, params=asked)).text and found)
     assert page.status_code == 200
-    typed = "apples what-if --policy sjf --hosts-less 1 --minimum lab.2=2"
+    typed = "apples queue --what-if --policy sjf --hosts-less 1 --minimum lab.2=2"
     assert "said bad" not in page.text, page.text[page.text.index("said bad") :][:300]
     assert f"<code>{typed}</code>" in page.text
     document = command(*typed.split(), "--json").document
@@ -330,7 +337,7 @@ def test_what_nobody_can_foretell_or_choose_is_said(site, visitor):
 )
 def test_a_supposition_and_its_command_ask_the_same(policy, hosts, job, minimum):
     one = Supposition(policy, hosts, job, minimum)
-    words = one.command().split()[2:]
+    words = one.command().split()[3:]
     options = dict(zip(words[::2], words[1::2], strict=True))
     body = one.body()
     assert options.get("--policy", "") == body["policy"]
@@ -365,17 +372,18 @@ def queue(hosts, running=0, waiting=0, over=0):
     }  # fmt: skip
 
 
+def test_a_search_finds_hosts_and_jobs_by_their_words():
+    document = queue(5, 2, 3)
+    shown = cluster_parts(document, ClusterQuery("HOST-2 running"), {}, {}, {})
+    assert [row["job"]["job"] for row in shown["running"]] == ["lab.2"]
+    shown = cluster_parts(document, ClusterQuery("lab.1"), {}, {}, {})
+    assert [*shown["hosts"].entries] == document["hosts"][:1]
+
+
 def page_of(document, query=None, records=None):
     parts = cluster_parts(document, query or ClusterQuery(), {}, records or {}, {})
-    shown = {
-        **parts,
-        "stale": "",
-        "age": 0.0,
-        "base": "/cluster/lab",
-        "stale_seconds": 600.0,
-        "stream": "/",
-    }
-    return render("cluster_parts.html.j2", "apples.cluster", address=lambda _: "?", **shown)
+    shown = {**parts, "stale": "", "age": 0.0, "base": "/cluster/lab", "stream": "/"}
+    return page("cluster_parts.html.j2", shown)
 
 
 def test_a_thousand_hosts_and_ten_thousand_jobs_are_a_page_of_150_kb():
@@ -394,8 +402,8 @@ def test_every_host_is_a_cell_of_the_map():
 
 def test_only_so_many_lanes_are_drawn():
     chart = cluster_parts(queue(100, 50, 50), ClusterQuery(), {}, {}, {})["chart"]
-    assert chart.count("may start") == MOST_WAITING
-    assert chart.count('class="run"') == MOST_HOSTS
+    assert chart.count("may start</text>") == MAX_WAITING
+    assert chart.count('class="run"') == MAX_HOSTS
 
 
 times = st.floats(-1e7, 1e7)
@@ -407,22 +415,6 @@ def test_both_sides_of_now_stay_readable_whatever_is_drawn(moments):
     assert scale.low < 0 < scale.limit
     assert 1 / 3.0001 <= scale.limit / -scale.low <= 3.0001
     assert 0 <= scale.at(0.0) <= 100
-
-
-@given(st.integers(0, 700), st.integers(-3, 20))
-def test_the_pages_of_a_list_have_every_entry_once(count, page):
-    entries = [{"job": str(k)} for k in range(count)]
-    first = part_of(entries, 1)
-    shown = [one for k in range(first.pages) for one in part_of(entries, k + 1).entries]
-    assert shown == entries
-    assert part_of(entries, page).page in range(1, first.pages + 1)
-
-
-def test_words_are_looked_for_in_hosts_and_jobs():
-    document = queue(5, 2, 3)
-    assert [one["job"] for one in matching(document["jobs"], "HOST-2 running")] == ["lab.2"]
-    assert matching(document["hosts"], "lab.1") == document["hosts"][:1]
-    assert matching(document["hosts"], "") == document["hosts"]
 
 
 def test_what_happened_is_the_latest_first():
@@ -442,3 +434,67 @@ def test_an_answer_serves_all_who_ask_for_a_while_and_a_failure_nobody():
         kept.of("b", lambda: 1 / 0)
     assert kept.of("b", lambda: 7) == 7
     assert Kept(-1.0).of("a", time.time) > 0
+
+
+@pytest.fixture
+def silent(tmp_path):
+    """A socket that accepts connections and never answers; the connections so far."""
+    accepted = []
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                accepted.append(listener.accept())
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "socket"))
+        listener.listen()
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield accepted
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    for connection, _ in accepted:
+        connection.close()
+
+
+def test_stopped_scheduler_is_asked_once(tmp_path, silent):
+    cluster = Cluster("lab", tmp_path, DocumentFolder(tmp_path), HostWeather(), seconds=0.2)
+    for question in (
+        cluster.queue,
+        lambda: cluster.read("/v1/jobs/1"),
+        lambda: cluster.ask("POST", "/v1/x"),
+    ):
+        with pytest.raises(LaunchError) as caught:
+            question()
+        assert caught.value.code == "scheduler-unreachable"
+    assert len(silent) == 1
+
+
+def test_stopped_scheduler_does_not_block_other_answers():
+    kept, waiting, go = Kept(3600.0), threading.Event(), threading.Event()
+
+    def slow():
+        waiting.set()
+        assert go.wait(30)
+        return "slow"
+
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(kept.of, "a", slow)
+        assert waiting.wait(30)
+        assert kept.of("b", lambda: "quick") == "quick"
+        go.set()
+        assert answer.result() == "slow"
+
+
+def test_list_shows_a_scheduler_that_does_not_answer(site, visitor, tmp_path, silent):
+    schedulers = tmp_path / "state" / "apples" / "schedulers"
+    for name in ("mute", "other"):
+        (schedulers / name).mkdir(parents=True)
+        (schedulers / name / "journal").mkdir()
+    (schedulers / "mute" / "socket").symlink_to(tmp_path / "socket")
+    for _ in range(3):
+        page = visitor.get(f"{site.url}/cluster")
+        assert (page.status_code, "mute" in page.text, "other" in page.text) == (200, True, True)
+        assert visitor.get(f"{site.url}/cluster/mute").status_code == 409
+    assert len(silent) == 1

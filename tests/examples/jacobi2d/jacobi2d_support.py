@@ -47,7 +47,7 @@ def run_task(parameters, pieces, implementations="numpy", **more):
     return {
         "schema": "apples.task/1",
         "mode": "run",
-        "parameters": parameters,
+        "parameters": {"iterations": 100, **parameters},
         "implementations": {f"h{index}": name for index, name in enumerate(implementations)},
         "partition": partition,
         "output": None,

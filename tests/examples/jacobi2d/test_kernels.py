@@ -7,9 +7,9 @@ from drawn import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import (
+    HALO,
     LEFT,
     NAMES,
-    GhostRows,
     KernelUnavailableError,
     allocate,
     load_kernel,
@@ -124,28 +124,23 @@ def check_pass(kernel, rows, cuts, sweeps, forced, seed):
     expected = swept(whole, force, columns, sweeps)
     top, bottom = cuts
 
-    def piece(grid, first, last):
-        """Rows first .. last - 1 as unknowns, and nothing that is of use around them."""
-        if grid is None or first < 1 or last > rows + 1:
-            return None
-        copy = allocate(last - first, columns)
-        copy[...] = np.nan
-        copy[1:-1] = grid[first:last]
-        return copy
+    beside = top > 1, bottom < rows + 1
 
-    now = piece(whole, top, bottom)
-    if top == 1:
-        now[0] = whole[0]
-    if bottom == rows + 1:
-        now[-1] = whole[-1]
-    new = allocate(bottom - top, columns)
+    def piece(grid):
+        """The strip as the middle of a larger array: beyond it `sweeps` rows, or a fixed one at the edge."""
+        if grid is None:
+            return None
+        array = allocate(bottom - top + 2 * HALO - 2, columns)
+        array[...] = np.nan
+        first = top - (sweeps if beside[0] else 1)
+        stop = bottom + (sweeps if beside[1] else 1)
+        array[HALO + first - top : HALO + stop - top] = grid[first:stop]
+        return array[HALO - 1 : 1 - HALO]
+
+    now, new = piece(whole), allocate(bottom - top, columns)
     new[...] = -1.0
     before = now.copy()
-    beside = (top - sweeps, top), (bottom, bottom + sweeps)
-    ghosts = GhostRows(*(piece(grid, *rows) for grid in (whole, force) for rows in beside))
-    change = kernel.several_sweeps(
-        now, new, piece(force, top, bottom), ghosts, sweeps, checked=seed % 2 == 0
-    )
+    change = kernel.several_sweeps(now, new, piece(force), beside, sweeps, checked=seed % 2 == 0)
     inside = slice(LEFT, LEFT + columns)
     assert np.array_equal(new[1:-1, inside], expected[top:bottom, inside])
     assert np.array_equal(now, before, equal_nan=True)
@@ -193,7 +188,7 @@ def test_a_pass_of_more_sweeps_than_the_tiles_allow_is_refused():
     needed("wavefront")
     grid = allocate(9, 9)
     with pytest.raises(ValueError, match=r"\b9\b.*\b8\b"):
-        load_kernel("wavefront", 9).several_sweeps(grid, grid, None, GhostRows(), 9, False)
+        load_kernel("wavefront", 9).several_sweeps(grid, grid, None, (False, False), 9, False)
 
 
 def test_a_row_of_unknowns_begins_on_a_cache_line_and_never_a_page_apart():

@@ -1,4 +1,4 @@
-"""Print the view of ``apples monitor`` for fixed measurements."""
+"""Print the view of ``nws load`` for fixed measurements."""
 
 from apples.weather import monitor_text
 

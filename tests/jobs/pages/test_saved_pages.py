@@ -35,7 +35,7 @@ def runs_without_execution():
 
 def over_time():
     document = run(("ada", "bob"))
-    return document | {"timeline": timeline_document(document, moved())}
+    return document | {"timeline": timeline_document(document["plan"], moved())}
 
 
 def sampled(**found):

@@ -17,13 +17,16 @@ RUN = run(("ada", "bob"))
 
 
 def test_where_nothing_was_reported_there_is_no_timeline():
-    assert timeline_document(RUN, []) is None
-    assert timeline_document(RUN, [{"event": "running", "hosts": ["ada"], "rows": [1]}]) is None
+    assert timeline_document(RUN["plan"], []) is None
+    assert (
+        timeline_document(RUN["plan"], [{"event": "running", "hosts": ["ada"], "rows": [1]}])
+        is None
+    )
     assert "timeline" not in Page(run_page(RUN)).sections
 
 
 def test_a_steady_run_is_the_same_in_every_slice():
-    found = timeline_document(RUN, steady(("ada", "bob")))
+    found = timeline_document(RUN["plan"], steady(("ada", "bob")))
     assert (found["seconds"], found["iterations"], found["moves"]) == (4.0, 200, [])
     for one in found["slices"]:
         assert one["spent"] == [pytest.approx([0.5, 0.1, 0.4, 0.0])] * 2
@@ -34,7 +37,7 @@ def test_a_steady_run_is_the_same_in_every_slice():
 
 
 def test_a_move_has_what_it_took_what_was_expected_and_what_came():
-    (move,) = timeline_document(RUN, moved())["moves"]
+    (move,) = timeline_document(RUN["plan"], moved())["moves"]
     assert (move["hosts_before"], move["hosts"]) == (["ada", "bob"], ["ada", "bob", "eve"])
     assert (move["seconds"], move["gain_seconds"], move["cost_seconds"]) == (0.25, 3.5, 0.3)
     assert move["iteration_before"] == pytest.approx(0.02)
@@ -51,11 +54,11 @@ def test_what_a_job_says_itself_and_what_was_decided_are_one_move():
     own["phases"] = {"start": 0.2, "redistribute": 0.04}
     for told_at in (1002.2, 1002.3):  # before it was decided, and after
         here = {**own, "at": told_at, "hosts": decision["hosts"], "rows": decision["rows"]}
-        (move,) = timeline_document(RUN, [*told[:place], here, *told[place:]])["moves"]
+        (move,) = timeline_document(RUN["plan"], [*told[:place], here, *told[place:]])["moves"]
         assert move["gain_seconds"] == 3.5
         assert move["phases"] == own["phases"]
     assert move["seconds"] == 0.25
-    (move,) = timeline_document(RUN, told)["moves"]
+    (move,) = timeline_document(RUN["plan"], told)["moves"]
     assert move["phases"] is None
 
 
@@ -64,7 +67,7 @@ def test_each_move_says_what_its_time_went_to():
     for one in told:
         if one["event"] == "decision":
             one |= {"event": "moved", "seconds": 0.25, "phases": {"start": 0.2, "wait": 0.05}}
-    last = timeline_text(timeline_document(RUN, told)).splitlines()[-1]
+    last = timeline_text(timeline_document(RUN["plan"], told)).splitlines()[-1]
     assert re.findall(r"[\d.]+ ms", last)[:3] == ["250 ms", "200 ms", "50.0 ms"]
     page = run_page(RUN, told)
     assert 'start <data value="0.2">200 ms</data>, wait <data value="0.05">50.0 ms</data>' in page
@@ -77,7 +80,7 @@ def test_a_job_that_was_resized_by_hand_has_a_move_without_a_promise():
             place = {key: one[key] for key in ("at", "iteration", "hosts", "rows")}
             one.clear()
             one.update({"event": "moved", "seconds": 0.2, **place})
-    found = timeline_document(RUN, told)
+    found = timeline_document(RUN["plan"], told)
     assert [epoch["promised"] is None for epoch in found["epochs"]] == [False, True]
     assert found["moves"][0]["gain_seconds"] is None
     assert not found["moves"][0]["reason"]
@@ -88,13 +91,13 @@ def test_a_move_is_where_the_reports_say_it_however_late_it_was_noticed():
         told = [one for one in moved() if one["event"] != "decision"]
         place = {"hosts": ["ada", "bob", "eve"], "rows": [700, 737, 700]}
         told.append({"event": "moved", "at": late, "iteration": 100, "seconds": 0.2, **place})
-        (move,) = timeline_document(RUN, sorted(told, key=lambda one: one["at"]))["moves"]
+        (move,) = timeline_document(RUN["plan"], sorted(told, key=lambda one: one["at"]))["moves"]
         assert move["at"] == (2.25 if late == 1002.25 else 2.0)
         assert move["iteration_before"] == pytest.approx(0.02)
 
 
 def test_the_text_has_a_line_a_host_of_80_columns_and_blanks_where_it_was_not():
-    lines = timeline_text(timeline_document(RUN, moved())).splitlines()
+    lines = timeline_text(timeline_document(RUN["plan"], moved())).splitlines()
     assert max(map(len, lines[:6])) <= 100
     (eve,) = [line for line in lines if line.startswith("eve")]
     marks = eve[11:67]
@@ -113,7 +116,7 @@ def test_of_a_program_that_cannot_tell_its_halo_from_waiting_no_face_says_that_i
     document = run(["ada", "bob"])
     for one in document["execution"]["hosts"]:
         one["wait_per_iteration"] = None
-    found = timeline_document(document, events)
+    found = timeline_document(document["plan"], events)
     assert found["kinds"] == ["compute", "halo and wait", "other"]
     assert found["epochs"][0]["spent"][1] == pytest.approx([0.2, 0.8, 0.0])
     told = timeline_text(found)
@@ -122,7 +125,7 @@ def test_of_a_program_that_cannot_tell_its_halo_from_waiting_no_face_says_that_i
     page = " ".join(re.sub(r"<[^>]*>", " ", run_page(document, events)).split())
     told_apart = re.sub(r"halo and wait(ing)?|halo planned", "", page)
     assert "halo" not in told_apart, told_apart[max(0, told_apart.index("halo") - 200) :][:300]
-    tells = timeline_document(run(["ada", "bob"]), moved())
+    tells = timeline_document(run(["ada", "bob"])["plan"], moved())
     assert tells["kinds"] == ["compute", "halo", "wait", "other"]
 
 
@@ -156,7 +159,7 @@ def test_whatever_is_reported_shares_are_whole_and_epochs_leave_no_gap(steps, mo
     for k, at in enumerate(sorted(moves)):
         rows = [1000 + k, 1136 - k]
         events.append({"event": "moved", "at": 1000 + at, "hosts": ["ada", "bob"], "rows": rows})
-    found = timeline_document(RUN, sorted(events, key=lambda one: one["at"]))
+    found = timeline_document(RUN["plan"], sorted(events, key=lambda one: one["at"]))
     epochs = found["epochs"]
     assert epochs[0]["from"] == 0
     assert epochs[-1]["to"] == found["seconds"] == pytest.approx(seconds)

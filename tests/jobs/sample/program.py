@@ -2,7 +2,7 @@
 
 Parameters: grid, iterations, pause (seconds an iteration on one host of speed 1), slow (a file:
 "HOST FACTOR" a line, read now and then: how many times longer a host takes), fail_at (iteration; -1: never),
-ask ("ITERATION HOSTS": where it asks for so many hosts).
+ask ("ITERATION HOSTS": where it asks for so many hosts), prints (bytes of output an iteration).
 """
 
 import hashlib
@@ -55,6 +55,8 @@ def work(job, parameters):
         if parameters["ask"].startswith(f"{state.iteration} "):
             hosts = int(parameters["ask"].split()[1])
             job.request(hosts, hosts)
+        if parameters["prints"] and job.rank == 0:
+            print("x" * parameters["prints"], flush=True)
         u.own[...] += 1.0
         nominal = parameters["pause"] * mine * len(u.own) / rows
         time.sleep(nominal)

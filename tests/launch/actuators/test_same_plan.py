@@ -57,5 +57,5 @@ def test_ssh_places_as_many_ranks_on_each_address_as_the_plan_has(plan):
     counts = [command.argv[i + 1] for i, word in enumerate(command.argv) if word == "-n"]
     assert counts == ["1", "2", "1"]
     launch = json.loads(command.files["launch.json"])
-    assert set(launch["remote"]) == {"198.51.100.7", "198.51.100.8"}
+    assert [entry["address"] for entry in launch["remote"]] == ["198.51.100.8", "198.51.100.7"]
     assert [bool(entry) for entry in launch["hosts"]] == [False, False, True]

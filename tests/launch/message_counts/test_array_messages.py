@@ -28,7 +28,7 @@ from apples.launch import (
 )
 from apples.malleable import (
     LINE_BYTES,
-    MOST_RANKS,
+    MAX_RANKS,
     HaloMessages,
     RowArray,
     RowRange,
@@ -124,15 +124,15 @@ def test_what_an_exchange_sends_is_what_its_messages_are(every, halo, of_tiles):
 
 
 def said_by(messages, iteration, capfd):
-    messages.tell(iteration)
-    return [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    messages.report(iteration)
+    return [json.loads(line) for line in capfd.readouterr().out.splitlines() if line]
 
 
 def test_a_job_tells_its_messages_when_there_are_new_ones_and_no_line_is_too_long(capfd):
     array = RowArray("u", (4000, 2), halo=1)
     layout = [(f"host-{rank:04}", RowRange(2 * rank, 2 * rank + 2)) for rank in range(2000)]
     layout = [(f"host-{rank // 8:04}", rows) for rank, (_, rows) in enumerate(layout)]
-    array.hold(array.parts([rows for _, rows in layout]), 0)
+    array.allocate(array.parts([rows for _, rows in layout]), 0)
     array.exchanges = 7  # of a map before
     messages = HaloMessages([array], layout, 3, anew=False, together=False)
     first = said_by(messages, 10, capfd)
@@ -153,7 +153,7 @@ def test_what_several_arrays_exchange_is_added_up_by_ranks_that_exchange_any(cap
     rows = [RowRange(k, k + 2) for k in (0, 2, 4)]
     rows.insert(1, RowRange(2, 2))
     for array in (one, other):
-        array.hold(array.parts(rows), 0)
+        array.allocate(array.parts(rows), 0)
     layout = [("ada", each) for each in rows]
     messages = HaloMessages([one, other], layout, 0, anew=False, together=True)
     one.exchanges, other.exchanges = 3, 5
@@ -166,33 +166,33 @@ def test_what_several_arrays_exchange_is_added_up_by_ranks_that_exchange_any(cap
 def test_nothing_is_told_of_more_hosts_than_an_agent_takes(hosts, lines, capfd):
     array = RowArray("u", (hosts, 2), halo=1)
     layout = [(f"h{rank}", RowRange(rank, rank + 1)) for rank in range(hosts)]
-    array.hold(array.parts([rows for _, rows in layout]), 0)
+    array.allocate(array.parts([rows for _, rows in layout]), 0)
     messages = HaloMessages([array], layout, 0, anew=False, together=True)
-    messages.tell(0)
+    messages.report(0)
     said = capfd.readouterr().out.encode().splitlines()
-    assert [type(parse(line)) for line in said] == [MessagesSent] * lines
+    assert [type(parse(line)) for line in said if line] == [MessagesSent] * lines
 
 
 def test_what_is_told_of_many_ranks_takes_no_memory_for_those_that_send_nothing(capfd):
-    array = RowArray("u", (MOST_RANKS, 2), halo=1)
-    layout = [(f"h{rank // 8}", RowRange(rank, rank + 1)) for rank in range(MOST_RANKS)]
-    array.hold(array.parts([rows for _, rows in layout]), 0)
+    array = RowArray("u", (MAX_RANKS, 2), halo=1)
+    layout = [(f"h{rank // 8}", RowRange(rank, rank + 1)) for rank in range(MAX_RANKS)]
+    array.allocate(array.parts([rows for _, rows in layout]), 0)
     messages = HaloMessages([array], layout, 0, anew=False, together=True)
     array.exchanges = 1
     tracemalloc.start()
     try:
-        messages.tell(1)
+        messages.report(1)
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     capfd.readouterr()
-    assert most < MOST_RANKS**2  # of a matrix each number has eight bytes
+    assert most < MAX_RANKS**2  # of a matrix each number has eight bytes
 
 
 def test_a_job_of_very_many_ranks_tells_nothing_and_makes_no_matrix_of_them(capfd):
-    array = RowArray("u", (MOST_RANKS + 1, 2), halo=1)
-    layout = [("ada", RowRange(rank, rank + 1)) for rank in range(MOST_RANKS + 1)]
-    array.hold(array.parts([rows for _, rows in layout]), 0)
+    array = RowArray("u", (MAX_RANKS + 1, 2), halo=1)
+    layout = [("ada", RowRange(rank, rank + 1)) for rank in range(MAX_RANKS + 1)]
+    array.allocate(array.parts([rows for _, rows in layout]), 0)
     messages = HaloMessages([array], layout, 0, anew=False, together=True)
     array.exchanges += 1
     assert said_by(messages, 1, capfd) == []
@@ -262,15 +262,15 @@ def test_pairs_are_bounded_through_all_maps_and_those_that_are_known_go_on():
 
 
 def test_messages_with_ranks_beyond_the_most_are_missed_while_the_map_goes_on_and_afterwards():
-    hosts = (("ada", array_messages.MOST_RANKS), ("bob", 1))
-    found = heard(MessagesSent(hosts, ((0, 1, 1, 8), (0, array_messages.MOST_RANKS, 5, 40))))
+    hosts = (("ada", array_messages.MAX_RANKS), ("bob", 1))
+    found = heard(MessagesSent(hosts, ((0, 1, 1, 8), (0, array_messages.MAX_RANKS, 5, 40))))
     assert found.matrix().missed == 5
     found.hear(MessagesSent((("ada", 1),), (), 1))
     assert found.matrix().missed == 5
 
 
 def test_a_matrix_of_as_many_ranks_as_there_can_be_is_no_burden():
-    most = array_messages.MOST_RANKS
+    most = array_messages.MAX_RANKS
     found = heard(MessagesSent((("ada", most),), tuple((k, k + 1, 1, 8) for k in range(most - 1))))
     tracemalloc.start()
     try:

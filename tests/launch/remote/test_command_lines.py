@@ -16,7 +16,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from apples import Host, HostList, Network, UsageError
-from apples.launch import bootstrap, hydra, reach, ssh
+from apples.launch import bootstrap, hydra, ssh
 from apples.launch import ssh_command as line
 from hat import DocumentError
 
@@ -128,9 +128,9 @@ def test_whatever_a_template_says_reaches_no_command_line(shell, texts):
         order.argv == ssh.command([same], {}, job="j", here="10.0.0.1", directory=Path("/")).argv
     )
     launch = json.loads(order.files["launch.json"])
-    there = launch["remote"]["10.0.0.2"]
+    (there,) = launch["remote"]
     assert there["ssh"] == line.command(way, bootstrap.words(site=False))
-    told = reach.orders(there, ["--proxy-id", "0"], "{}", launch)
+    (told,) = ssh.host_orders(order)
     assert told["launch"]["hosts"][0]["program"] == [program, argument]
     shell(there["ssh"][-1])
 

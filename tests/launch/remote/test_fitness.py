@@ -36,9 +36,10 @@ WELL = {
     "asked": 1,
     "directory": "",
     "disk": {"/": 10**12},
+    "shm": "",
     "name": "ada",
     "resolves": {"value": "10.0.0.1", "seconds": 0.01},
-    "back": {"value": True, "seconds": 0.01},
+    "back": {"value": "10.0.0.9", "seconds": 0.01},
     "time": 1000.0,
 }
 
@@ -65,6 +66,11 @@ def test_a_host_that_is_well_is_fit_and_what_it_lacks_is_known():
         ({"programs": ["/x/solver.py"]}, "program", ["/x/solver.py"]),
         ({"directory": "is no directory"}, "directory", ["is no directory"]),
         ({"disk": {"/": 10**12, "/var": 0}}, "disk", ["0 B"]),
+        (
+            {"shm": "16 of 16 MB free; 4 ranks of MPI need 22 MB"},
+            "shm",
+            ["16 MB", "--shm-size"],
+        ),
         ({"time": 1200.0}, "clock", ["199.5 s ahead"]),
         ({"time": 800.0}, "clock", ["200.5 s behind"]),
         (
@@ -72,7 +78,8 @@ def test_a_host_that_is_well_is_fit_and_what_it_lacks_is_known():
             "name",
             ["2.00 s", "10.0.0.1 ada"],
         ),
-        ({"back": {"error": "no answer", "seconds": 2.0}}, "back", ["no answer"]),
+        ({"back": {"errors": {"10.0.0.9": "no answer"}}}, "back", ["10.0.0.9: no answer"]),
+        ({"back": {"errors": {}}, "address": "fd77::1"}, "back", ["IPv6 alone", "fd77::1"]),
         ({"cpus": "many"}, "ssh", ["ValueError"]),
         ({"disk": None}, "ssh", ["AttributeError"]),
     ],
@@ -108,8 +115,13 @@ def test_what_is_odd_but_no_reason_is_a_warning():
         (RemoteAnswer(b"", b"", None, 0.0), "ssh", ["5.5 s"]),
         (RemoteAnswer(b"", b"ssh: no route\n", 255, 0.0), "ssh", ["no route"]),
         (RemoteAnswer(b"hello", b"x: not found\n", 127, 0.0), "python", ["/p", "x: not found"]),
-        (RemoteAnswer(b'{"schema": "other/1"}', b"", 0, 0.0), "python", ["/p", "code 0"]),
-        (RemoteAnswer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0), "python", ["/p"]),
+        (RemoteAnswer(b'{"schema": "other/1"}', b"", 0, 0.0), "login", ["/p", "code 0"]),
+        (RemoteAnswer(b'{"schema"' + b"[" * 100_000, b"", 0, 0.0), "login", ["/p"]),
+        (RemoteAnswer(b"Not available.\n", b"", 1, 0.0), "login", ["Not available.", "/p"]),
+        (RemoteAnswer(b"", b"fatal: no shell\n", 128, 0.0), "login", ["fatal: no shell", "128"]),
+        (RemoteAnswer(b"", b"Unknown option: -I\n", 2, 0.0), "python", ["Unknown option"]),
+        (RemoteAnswer(b"Site? ", b"", 9, 0.0), "login", ["standard input", "Site?"]),
+        (RemoteAnswer(b"Maintenance\n", b"", None, 0.0), "ssh", ["5.5 s", "Maintenance"]),
     ],
 )
 def test_silence_has_its_reason_too(answer, check, values):

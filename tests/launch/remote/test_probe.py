@@ -14,6 +14,7 @@ TOLD = {
     "modules": ["json"],
     "programs": [],
     "directory": "",
+    "slots": 1,
     "probe": "",
     "start": bootstrap.START,
 }

@@ -3,8 +3,6 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from sites import masters
 from waiting import until
 
 from apples.launch import MARK, HostConnections, Needs, marked, preflight, sharing
-from apples.launch import ssh_command as ssh
 from apples.resources import read_host_list
 
 pytestmark = pytest.mark.ssh
@@ -117,24 +114,6 @@ def test_a_folder_that_is_not_this_users_alone_holds_no_socket(state, listed, wh
         (state / "apples/ssh").chmod(0o770)
     assert looked(listed)[0] == ["h1", "h2"]
     assert masters(state) == []
-
-
-def test_jobs_join_a_login_until_it_has_ten_sessions_and_then_log_in_for_themselves(state, sshd):
-    reach = ssh.Reach("h1", server.ADDRESSES[0], sys.executable, config=str(sshd.config))
-    shared, before, held = sharing.socket_name(reach), logins(sshd), []
-    words = ["-I", "-S", "-c", "print(flush=True); open(0).read()"]
-    try:
-        for k in range(12):
-            argv = ssh.command(reach, words, shared, begins=k == 0)
-            held.append(subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
-            assert held[-1].stdout.readline() == b"\n"
-            assert logins(sshd) - before == max(1, k - 8)
-        assert len(masters(state)) == 1
-    finally:
-        for one in held:
-            one.kill()  # where a login hangs its output does not end by itself
-        for one in held:
-            one.communicate(timeout=60)
 
 
 def test_where_a_login_has_one_session_whoever_comes_second_logs_in(

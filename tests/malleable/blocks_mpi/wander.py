@@ -66,7 +66,7 @@ def main():
         ranks = {order.index(r): place for place, r in enumerate(wanted)}
         comm = WORLD.Split(0 if RANK in wanted else 1, wanted.index(RANK) if RANK in wanted else 0)
         if RANK in wanted:
-            things.settle(comm, ranks)
+            things.adopt_layout(comm, ranks)
             assert [n for n, _ in things.items()] == list(things.table.of(comm.Get_rank()))
             assert all(t.number == n and t.touched == turn for n, t in things.items())
             assert [p.host for p in things.processors] == [f"h{r}" for r in wanted]
@@ -75,14 +75,12 @@ def main():
         members = wanted
         everybody = WORLD.allgather([n for n, _ in things.items()])
         assert sorted(n for some in everybody for n in some) == list(range(COUNT))
-    stored = WORLD.allgather({n: b.tobytes() for n, b in things.packed().items()})
+    stored = WORLD.allgather({n: pack().tobytes() for n, pack in things.packers().items()})
     stored = {n: np.frombuffer(b, np.uint8) for held in stored for n, b in held.items()}
     document = WORLD.bcast(things.document(), members[0])
     back = Blocks("things", Thing, pack, unpack, count=COUNT, strategy=any_of_ours)
     back.expect(WORLD, [Processor("h")] * RANKS)
-    back.restore(
-        document, lambda owners: {n: stored[n] for n, o in enumerate(owners) if o == RANK}
-    )
+    back.restore(document, {n: block for n, block in stored.items() if n % RANKS == RANK})
     assert all(t.number == n and t.touched == TURNS for n, t in back.items())
     held = WORLD.allgather(len(back.items()))
     if RANK == 0:

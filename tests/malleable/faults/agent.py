@@ -20,7 +20,7 @@ program = (
     "60",
     pause,
     str(folder / "stop"),
-    *["ahead"] * any(strike["stage"] == "ahead" for strike in json.loads(strikes)),
+    *["prefetch"] * any(strike["stage"] == "prefetch" for strike in json.loads(strikes)),
 )
 places = [local_spec(RankGroup(host, slots, program)) for host, slots in SLOTS.items()]
 first = [HostShare(host) for host in json.loads(maps)[0]]
@@ -34,7 +34,7 @@ def repeated(lines):
     code = None
     for source, line in lines:
         text = line.decode(errors="replace")
-        print(source, text, flush=True)
+        print("output" if source == "launcher" else source, text, flush=True)
         if text.startswith("notice JobEnded"):  # whatever the supervisor may still send
             code = 0 if text.split()[2] == "finished" else 5
         elif source == "report" and text.startswith("exit ") and code is None:

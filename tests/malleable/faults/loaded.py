@@ -1,16 +1,15 @@
 """A job on a machine that is loaded: ``loaded.py SECONDS [--load L] [--lab]``; no host may be taken for lost.
 
-So many processes a CPU spin beside it. It prints how often a host was lost, how often and for how long one was
-out of sight, the longest that one was silent and that the job's manager itself had no CPU, and which part of a CPU
-one that spins had; 1 is the exit code if a host was lost. With `--lab` the hosts are those of a lab of its own
-(root), reached over ssh. At SIGTERM it ends early, and says so.
+So many processes a CPU spin beside it. It prints how often a host was lost, the longest time that one was silent
+and that the job's manager had no CPU, and which part of a CPU each spinning process had; the exit code is 1 if a
+host was lost. With `--lab` the hosts are those of a lab of its own (root), reached over ssh. At SIGTERM it ends
+early, and says so.
 """
 
 import argparse
 import contextlib
 import io
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -61,7 +60,7 @@ class Silences:
             now = time.monotonic()
             self.manager = max(self.manager, now - turned[0])
             turned[0] = now
-            heard = [one.last_report_at for one in engine.groups if one.in_sight and one.reported]
+            heard = [one.last_report_at for one in engine.groups if one.reported and not one.gone]
             self.host = max([self.host, *(now - at for at in heard)])
             tick()
 
@@ -104,12 +103,10 @@ def main(seconds, load, place):
     lost = [notice for notice in run.notices if isinstance(notice, RolledBack)]
     for notice in lost:
         print(f"{', '.join(notice.lost)}: {notice.reason}")
-    unseen = [float(one) for one in re.findall(r"for ([0-9.]+) s, taken up", said.getvalue())]
     print(
         f"{lasted:.0f} s at load {load} a CPU, {len(cpus)} CPUs, {spun / lasted:.3f} of one for each that spins"
-        f" (load of the machine {os.getloadavg()[0]:.0f}): {len(lost)} hosts lost; out of sight {len(unseen)}"
-        f" times, for {max(unseen, default=0.0):.1f} s at most; a host silent for {silences.host:.1f} s at most,"
-        f" the manager without a CPU for {silences.manager:.1f} s; {run.ended}"
+        f" (load of the machine {os.getloadavg()[0]:.0f}): {len(lost)} hosts lost; a host silent for"
+        f" {silences.host:.1f} s at most, the manager without a CPU for {silences.manager:.1f} s; {run.ended}"
     )
     return len(lost) + (run.ended.state != "finished")
 

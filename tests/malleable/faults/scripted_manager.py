@@ -29,7 +29,7 @@ def maps(hosts):
 
 
 job = loads(Path(sys.argv[1]).read_text())
-manager = JobManager(job, Telling(maps(json.loads(sys.argv[2]))))
+manager = JobManager(job, Telling(maps(json.loads(sys.argv[2]))), events=False)
 told = [""]
 beyond = 0.0
 
@@ -37,7 +37,7 @@ beyond = 0.0
 def trace(engine):
     """Say which stage the engine is in, when it changes; keep how far one was beyond its limit."""
     global beyond  # noqa: PLW0603 - a program
-    beyond = max(beyond, time.monotonic() - engine.change.mark - engine.stage_limit)
+    beyond = max(beyond, time.monotonic() - engine.change.phase_started - engine.stage_limit)
     if engine.stage != told[-1]:
         told.append(engine.stage)
         print(f"stage {told[-1]}", flush=True)

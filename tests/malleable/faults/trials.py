@@ -31,7 +31,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from apples.launch import MARK, marked
-from apples.malleable import RANK_INTERPRETER, SUPERVISOR
+from apples.malleable import SUPERVISOR
 
 sys.path.append(str(Path(__file__).parents[2]))
 from strikes import AFTER, LEAVER, MEMBER, NEWCOMER, VICTIMS
@@ -39,11 +39,22 @@ from strikes import AFTER, LEAVER, MEMBER, NEWCOMER, VICTIMS
 HOWS = ("KILL", "KILL", "STOP", "PAUSE")
 HERE = Path(__file__).parent
 HOSTS = ("ada", "bob", "eve")
-KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank", "interpreter")
-PHASES = ("launch", "idle", "start", "meet", "wait", "change", "leave", "commit", "finish")
-INSIDE = ("idle", "start", "meet", "wait", "ahead", "change", "save", "clear", "launch", "leave")
+KINDS = ("agent", "watchdog", "manager", "supervisor", "mpiexec", "proxy", "rank")
+PHASES = ("launch", "idle", "start", "merge", "wait", "change", "leave", "finish")
+INSIDE = (
+    "idle",
+    "start",
+    "merge",
+    "wait",
+    "prefetch",
+    "change",
+    "save",
+    "clear",
+    "launch",
+    "leave",
+)
 """Stages in which the manager's loop strikes."""
-SELDOM = ("clear", "clear", "ahead", "meet")
+SELDOM = ("clear", "clear", "prefetch", "merge")
 """Of these, what is seldom hit is tried more often."""
 DISK = "disk"
 """A trial whose commits do not fit on their disk; where this user may mount one."""
@@ -89,7 +100,7 @@ class Trial:
         if draw.random() < 0.5:
             return []
         stage, host = draw.choice(INSIDE + SELDOM), MEMBER
-        if stage in ("start", "meet", "wait", "ahead", "change") and draw.random() < 0.7:
+        if stage in ("start", "merge", "wait", "prefetch", "change") and draw.random() < 0.7:
             host = NEWCOMER
         elif stage == "leave" and draw.random() < 0.5:
             host = LEAVER
@@ -252,7 +263,7 @@ def _victim(job: str, agent: int, kind: str, draw) -> int:
     """Return a process of this kind, 0 if there is none."""
     words = {"watchdog": "launch/host_agent.py", "manager": "scripted_manager.py",
              "supervisor": SUPERVISOR, "proxy": "hydra_pmi_proxy", "rank": "counting.py",
-             "mpiexec": "/mpiexec", "interpreter": RANK_INTERPRETER}  # fmt: skip
+             "mpiexec": "/mpiexec"}  # fmt: skip
     if kind == "agent":
         return agent
     found = []

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import selectors
 import sys
 import time
 from collections import deque
@@ -123,8 +124,11 @@ class Stage:
         )
         self.script = Script(*acts)
         self.script.each = each or self.script.each
-        self.anchor = ProgramManager(job, self.script, self.said.append, self.copied.append)
-        code = self.anchor.run()
+        with selectors.DefaultSelector() as selector:
+            self.anchor = ProgramManager(
+                job, self.script, selector, self.said.append, self.copied.append
+            )
+            code = self.anchor.run()
         return code, self.script
 
     def written(self, text, name="output", count=1):

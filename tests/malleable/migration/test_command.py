@@ -1,4 +1,4 @@
-"""``apples run --program`` and the verbs of jobs, end to end."""
+"""``apples run-program`` and the verbs of jobs, end to end."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ def hosts(tmp_path, monkeypatch):
     path.write_text(
         f'[[host]]\nname = "ada"\ncpus = [{cpus[0]}]\n[[host]]\nname = "bob"\ncpus = [{cpus[-1]}]\n'
     )
-    yield ["run", "--hosts", str(path), "--weather", "static", "--program"]
+    yield ["run-program", "--hosts", str(path), "--weather", "static"]
     for job in store.jobs():
         command("apples", "cancel", job.id)
 
@@ -60,12 +60,12 @@ def test_a_detached_program_is_migrated_by_the_verb_and_its_end_is_recorded(host
     assert (started["state"], started["hosts"], started["name"]) == ("running", ["ada"], "sh")
     output = store.job(name).commits / "output"
     grown(output, 3)
-    moved = command("apples", "migrate", name, "--from", "ada", "--to", "bob", "--json").document
+    moved = command("apples", "resize", name, "--from", "ada", "--to", "bob", "--json").document
     assert (moved["hosts"], moved["epoch"], moved["state"]) == (["bob"], 1, "running")
     phases = moved["last_resize"]["phases"]
     assert set(phases) == {"inspect", "signal", "checkpoint", "restart"}
     grown(output, 3)
-    both = refused("resize", name, "--hosts", "ada,bob")
+    both = refused("resize", name, "--on", "ada,bob")
     assert (both["exit_code"], both["code"]) == (2, "hosts-above-maximum")
     (tmp_path / "enough").touch()
     waited = command("apples", "wait", name, "--timeout", "300", "--json")
@@ -87,7 +87,7 @@ def test_what_cannot_be_moved_is_refused_by_the_verb_with_the_reason(hosts, tmp_
     detached = command("apples", *hosts, "--detach", "--json", "--", "python3", str(source))
     name = detached.document["id"]
     until(lambda: written(store.job(name).commits / "output") == ["up"])
-    failure = refused("migrate", name, "--from", "ada", "--to", "bob")
+    failure = refused("resize", name, "--from", "ada", "--to", "bob")
     assert (failure["exit_code"], failure["code"]) == (4, "program-not-movable")
     assert "TCP" in failure["fields"]["reason"]
     assert command("apples", "jobs", name, "--json").document["hosts"] == ["ada"]
@@ -145,20 +145,26 @@ def test_an_anchor_that_is_stopped_is_woken_and_the_job_goes_on(looping):
 @pytest.mark.parametrize(
     ("words", "code", "fields"),
     [
-        ((), "value-missing", {"option": "--program"}),
+        ((), "argument-missing", {"argument": "words"}),
         (("--on", "zoe", "--", "true"), "host-unknown", {"host": "zoe", "known": ["ada", "bob"]}),
         (("--signal", "KILL", "--", "true"), "signal-unknown", {"value": "KILL"}),
         (("--signal", "9", "--", "true"), "signal-unknown", {"value": "9"}),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(hosts, words, code, fields):
-    failure = refused(*hosts, *words)
+    failure = refused(*hosts[:3], *words)
     assert (failure["exit_code"], failure["code"]) == (2, code)
     assert failure["fields"].items() >= fields.items()
     assert list(store.jobs()) == []
 
 
-def test_a_command_without_program_says_what_it_needs(hosts):
-    failure = refused(*hosts[:-1], "--", "true")
-    assert (failure["exit_code"], failure["code"]) == (2, "option-missing")
+def test_dry_run_of_a_program_starts_nothing(hosts, tmp_path):
+    words = ["--output", "out", "--", "touch", "started"]
+    document = command("apples", *hosts, "--dry-run", "--json", *words).document
+    assert (document["program"], document["on"]) == (["touch", "started"], ["ada"])
+    assert document["command"]["argv"] == ["touch", "started"]
+    text = command("apples", *hosts, "--dry-run", *words)
+    assert (text.code, text.out, text.err) == (0, "on ada: touch started\n", "")
+    assert [path.name for path in tmp_path.iterdir() if path.name != "state"] == ["hosts.toml"]
+    assert list(store.jobs()) == []
     assert Path("hosts.toml").exists()

@@ -56,7 +56,7 @@ def hosts(tmp_path, monkeypatch):
     (tmp_path / "lab.toml").write_text(LAB)
     up = command("apples", "lab", "up", "lab.toml", "--json")
     assert up.code == 0, up.err
-    yield ["--hosts", up.document["hosts"], "--weather", "static"]
+    yield ["--hosts", up.document["hosts"]]
     for job in store.jobs():
         command("apples", "cancel", job.id)
     command("apples", "lab", "down", "moving")
@@ -66,10 +66,10 @@ def hosts(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("criu")
 def test_a_program_arrives_in_the_network_and_the_quota_of_another_host(hosts, tmp_path):
     (tmp_path / "where.py").write_text(WHERE)
-    words = ["run", *hosts, "--on", "ada", "--program", "--detach", "--json", "--"]
+    words = ["run-program", *hosts, "--on", "ada", "--detach", "--json", "--"]
     name = command("apples", *words, "python3", "where.py").document["id"]
     output = store.job(name).commits / "output"
-    moved = command("apples", "migrate", name, "--from", "ada", "--to", "bob")
+    moved = command("apples", "resize", name, "--from", "ada", "--to", "bob")
     assert moved.code == 0, moved.err
     lines = len(output.read_text().splitlines())
     until(lambda: len(output.read_text().splitlines()) > lines)
@@ -87,7 +87,7 @@ def test_a_program_arrives_in_the_network_and_the_quota_of_another_host(hosts, t
 def test_a_rank_goes_to_another_network_and_is_found_there_by_the_others(hosts, tmp_path):
     if shutil.which("cc") is None:
         pytest.skip("no C compiler")
-    words = ["run", *hosts, "--on", "ada,bob", "--program"]
+    words = ["run-program", *hosts, "--on", "ada,bob"]
     program = [sys.executable, str(PROGRAMS / "exchange.py")]
     started = command("apples", *words, "--detach", "--json", "--", *program, "enough")
     assert started.code == 0, started.err
@@ -95,7 +95,7 @@ def test_a_rank_goes_to_another_network_and_is_found_there_by_the_others(hosts, 
     output = store.job(name).commits / "output"
     until(lambda: output.exists() and "running" in output.read_text())
     for source, target in (("ada", "eve"), ("bob", "ada")):
-        moved = command("apples", "migrate", name, "--from", source, "--to", target)
+        moved = command("apples", "resize", name, "--from", source, "--to", target)
         assert moved.code == 0, moved.err
     (tmp_path / "enough").touch()
     assert command("apples", "wait", name, "--timeout", "300").code == 0

@@ -429,7 +429,7 @@ def hosts(tmp_path, monkeypatch):
     cpus = sorted(os.sched_getaffinity(0))
     named = zip(("ada", "bob", "cyd"), (cpus[0], cpus[-1], cpus[0]), strict=True)
     path.write_text("".join(f'[[host]]\nname = "{n}"\ncpus = [{cpu}]\n' for n, cpu in named))
-    yield ["run", "--hosts", str(path), "--weather", "static", "--program"]
+    yield ["run-program", "--hosts", str(path)]
     for job in store.jobs():
         command("apples", "cancel", job.id)
 
@@ -460,10 +460,10 @@ def test_the_verbs_move_a_rank_and_its_end_is_recorded(hosts, compiled, tmp_path
     until = time.monotonic() + 120
     while not (output.exists() and "running" in output.read_text()):
         assert time.monotonic() < until
-    moved = command("apples", "migrate", name, "--from", "ada", "--to", "cyd", "--json")
+    moved = command("apples", "resize", name, "--from", "ada", "--to", "cyd", "--json")
     assert moved.code == 0, moved.err
     assert moved.document["hosts"] == ["cyd", "bob"]
-    again = refused("migrate", name, "--from", "cyd", "--to", "bob")
+    again = refused("resize", name, "--from", "cyd", "--to", "bob")
     assert (again["code"], again["fields"]["host"]) == ("host-in-use", "bob")
     (tmp_path / "enough").touch()
     waited = command("apples", "wait", name, "--timeout", "300", "--json")

@@ -32,18 +32,20 @@ def declare(value, iteration):
         "u",
         (ROWS, 7),
         halo=1,
-        fill=lambda first, rows: np.copyto(rows, expected(first, len(rows), value)),
+        fill=lambda rows, block: np.copyto(block, expected(rows.start + 1, len(rows), value)),
     )
     tiles = TileArray(
         "t",
         (ROWS, 9),
         halo=2,
-        fill=lambda row, column, tile: np.copyto(tile, expected_tile(row, column, tile, value)),
+        fill=lambda index, block: np.copyto(
+            block, expected_tile(*(numbers.start + 2 for numbers in index), block, value)
+        ),
     )
-    sparse = CsrMatrix("a", (ROWS, 9), lambda first, rows: entries(first, rows, value))
+    sparse = CsrMatrix("a", (ROWS, 9), lambda rows: entries(rows.start, len(rows), value))
     # What is constant is the same in all commits; a program that restores it has filled it with something else.
     fixed = CsrMatrix(
-        "c", (ROWS, 9), lambda first, rows: entries(first, rows, min(value, 0)), constant=True
+        "c", (ROWS, 9), lambda rows: entries(rows.start, len(rows), min(value, 0)), constant=True
     )
     table = [Replicated("table", np.full(5, value))]
     return Declared(
@@ -125,7 +127,7 @@ for number in (1, 2, 3, 4):
     declared = declare(float(number), 10 * number)
     membership.begin_all(world, declared, strips(3), ())
     policy.number = number
-    if fault := policy.commit_on_disk(world, FOLDER, declared):
+    if fault := policy.commit_on_disk(world, FOLDER, declared, strips(3)):
         raise SystemExit(fault)
     world.Barrier()
     if number == 3:
@@ -138,12 +140,13 @@ def files():
 
 if world.rank == 0:
     kept = [("constant", 1), ("constant", 2), ("commit", 3), ("commit", 4)]
-    wanted = {f"{kind}-{n:08d}.{end}" for kind, n in kept for end in ("data", "json")}
+    ends = ("0.data", "1.data", "2.data", "json")
+    wanted = {f"{kind}-{n:08d}.{end}" for kind, n in kept for end in ends}
     os.write(1, json.dumps({"step": "two copies", "found": files() == wanted}).encode() + b"\n")
 
 
 def flip(number, kind="commit"):
-    path = commits.data_path(FOLDER, number, kind)
+    path = commits.data_path(FOLDER, number, 1, kind)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -157,10 +160,12 @@ step("newest")
 step("the constants it refers to are damaged", lambda: flip(2, "constant"))
 step("and mended", lambda: flip(2, "constant"))
 step("a bit of the newest is wrong", lambda: flip(4))
+step("and mended too", lambda: flip(4))
+step("an image is cut", lambda: os.truncate(commits.data_path(FOLDER, 4, 0), 100))
 step("its manifest is cut", cut)
-step("its data is missing", lambda: commits.data_path(FOLDER, 4).unlink())
+step("its data is missing", lambda: commits.data_path(FOLDER, 4, 2).unlink())
 step("all constants are missing", lambda: [path.unlink() for path in FOLDER.glob("constant-*")])
 step("both are missing", lambda: [path.unlink() for path in FOLDER.glob("commit-*")])
-fault = checkpoint.write_commit(world, FOLDER / "nowhere", 5, declare(5.0, 50))
+fault = checkpoint.write_commit(world, FOLDER / "nowhere", 5, declared, strips(3))
 if world.rank == 0:
     os.write(1, json.dumps({"step": "nowhere to write", "found": bool(fault)}).encode() + b"\n")

@@ -1,8 +1,8 @@
 """Adds one to every point in every iteration until told to stop; each rank checks its rows at every change.
 
 Arguments: rows, seconds between iterations, a file whose existence says stop; ``constant`` where what is added is
-an array of the job that nothing writes, of another number for each row, ``ahead`` where it is so wide that it goes
-ahead of changes.
+an array of the job that nothing writes, of another number for each row, ``prefetch`` where it is so wide that it
+travels before changes.
 """
 
 import os
@@ -18,11 +18,11 @@ from apples import malleable
 
 ROWS, COLUMNS, PAUSE, STOP = int(sys.argv[1]), 50, float(sys.argv[2]), Path(sys.argv[3])
 CONSTANT = bool(sys.argv[4:])
-WIDE = 20_000 if "ahead" in sys.argv else COLUMNS
+WIDE = 20_000 if "prefetch" in sys.argv else COLUMNS
 
 
-def fill(first, rows):
-    rows[...] = np.arange(first - 1, first - 1 + len(rows))[:, None]
+def fill(rows, block):
+    block[...] = np.array(rows)[:, None]
 
 
 def added(rows):
@@ -30,8 +30,8 @@ def added(rows):
     return 1.0 + np.asarray(rows) % 7 * CONSTANT
 
 
-def fill_added(first, rows):
-    rows[...] = added(np.arange(first - 1, first - 1 + len(rows)))[:, None]
+def fill_added(rows, block):
+    block[...] = added(rows)[:, None]
 
 
 with malleable.Job() as job:

@@ -18,7 +18,9 @@ def make(memory, rows, deadline):
 
 MappedRows.make = make
 with malleable.Job() as job:
-    array = job.array("array", (300, 1000), halo=1, fill=lambda first, rows: rows.fill(first))
+    array = job.array(
+        "array", (300, 1000), halo=1, fill=lambda rows, block: block.fill(rows.start)
+    )
     state = job.state(iteration=0, stop=0.0)
     while not state.stop:
         if (change := job.safepoint()) and change.is_new:

@@ -18,13 +18,14 @@ ROWS, PAUSE, STOP = int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
 COLUMNS = ROWS + 7
 
 
-def first_tile(row, column, tile):
-    rows, columns = np.indices(tile.shape)
-    tile[...] = np.sin((row + rows) * 3.0 + (column + columns) * 5.0)
+def first_tile(index, block):
+    rows, columns = map(np.array, index)
+    block[...] = np.sin((1 + rows[:, None]) * 3.0 + (1 + columns) * 5.0)
 
 
-def matrix_rows(first, rows):
+def matrix_rows(numbers):
     """Return rows of a matrix with none to many entries in a row, which is multiplied by 1.25 every 16 steps."""
+    first, rows = numbers.start, len(numbers)
     source = np.arange(3 * ROWS) % ROWS
     target = (source * source + np.arange(3 * ROWS) // ROWS) % ROWS
     mine = (target >= first) & (target < first + rows)
@@ -39,8 +40,12 @@ def swept(tile):
 
 def alone(iterations):
     """Return tile and vector as one rank has them after so many iterations."""
-    tile, matrix, vector = np.empty((ROWS + 2, COLUMNS + 2)), matrix_rows(0, ROWS), np.ones(ROWS)
-    first_tile(0, 0, tile)
+    tile, matrix, vector = (
+        np.empty((ROWS + 2, COLUMNS + 2)),
+        matrix_rows(range(ROWS)),
+        np.ones(ROWS),
+    )
+    first_tile((range(-1, ROWS + 1), range(-1, COLUMNS + 1)), tile)
     for step in range(iterations):
         tile[1:-1, 1:-1] = swept(tile)
         vector = matrix @ vector + 0.5

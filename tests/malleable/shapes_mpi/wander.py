@@ -50,15 +50,13 @@ def cells(rows, columns, turn):
     return 1000.0 * np.arange(rows.start - HALO, rows.stop + HALO)[:, None] + across + turn / 64
 
 
-def fill_rows(first, rows):
-    rows["count"] = np.arange(first - HALO, first - HALO + len(rows))[:, None]
+def fill_rows(rows, block):
+    block["count"] = np.array(rows)[:, None]
 
 
-def fill_tile(first, column, tile):
-    tile[...] = cells(
-        range(first, first + len(tile) - 2 * HALO),
-        range(column, column + tile.shape[1] - 2 * HALO), 0,
-    )  # fmt: skip
+def fill_tile(index, block):
+    rows, columns = index
+    block[...] = 1000.0 * np.array(rows)[:, None] + np.array(columns)
 
 
 def layout(members, order):
@@ -108,14 +106,16 @@ def forget_others(tiles):
 def main():
     rows = RowArray("rows", (ROWS, 3), PAIR, HALO, fill_rows)
     tiles = TileArray("tiles", (ROWS, COLUMNS), halo=HALO, fill=fill_tile)
-    sparse = CsrMatrix("sparse", (ROWS, COLUMNS), lambda f, n: WHOLE[f : f + n])
+    sparse = CsrMatrix("sparse", (ROWS, COLUMNS), lambda rows: WHOLE[rows.start : rows.stop])
     arrays = [rows, tiles, *sparse.arrays]
     members = dice.sample(range(RANKS), dice.randint(1, RANKS))
     comm = WORLD.Split(0, members.index(RANK) if RANK in members else RANKS)
     order = members + [r for r in range(RANKS) if r not in members]
     old = layout(members, order)
+    begun = WORLD.Split(0, order.index(RANK))
     for array in (rows, tiles):
         array.begin(array.parts(old), order.index(RANK))
+        array.fill_halo(begun)
     sparse.begin(comm, old)
     moved = 0
     for turn in range(1, TURNS + 1):
@@ -130,7 +130,7 @@ def main():
                 array.arrive()
         if RANK in wanted:
             for array in arrays:
-                array.settle(comm, {order.index(r): place for place, r in enumerate(wanted)})
+                array.adopt_layout(comm, {order.index(r): place for place, r in enumerate(wanted)})
             check(turn - 1, rows, tiles, sparse, new[mine])
             sparse.own.data[...] += 1.0
             tiles.local[...] += 1 / 64

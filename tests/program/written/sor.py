@@ -3,9 +3,9 @@
 from apples.program import Task
 
 
-def hot_top(first, rows):
-    if first == 0:
-        rows[0] = 1.0
+def hot_top(rows, block):
+    if rows.start < 0:
+        block[0] = 1.0
 
 
 def relax(u, first, colour, omega):

@@ -5,12 +5,12 @@ import numpy as np
 from apples.program import Task
 
 
-def struck(first, rows):
+def struck(rows, block):
     """A bump in the middle of the membrane."""
-    n = rows.shape[1]
-    y = (np.arange(first - 1, first - 1 + len(rows)) - n / 2)[:, None]
+    n = block.shape[1]
+    y = (np.array(rows) - n / 2)[:, None]
     x = np.arange(n) - n / 2
-    rows[...] = np.exp(-(x * x + y * y) / (n / 2))
+    block[...] = np.exp(-(x * x + y * y) / (n / 2))
 
 
 with Task() as task:

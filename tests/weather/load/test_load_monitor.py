@@ -15,8 +15,8 @@ from apples.errors import UsageError
 from apples.resources import Host, HostList, Network, read_host_list
 from apples.weather import (
     HERE,
-    MOST_BYTES,
-    MOST_FILES,
+    MAX_BYTES,
+    MAX_FILES,
     LoadMonitor,
     NodeSampler,
     NodeSnapshot,
@@ -127,7 +127,7 @@ def test_a_glance_at_very_many_processes_opens_few_and_sees_what_began(machine):
     for _ in range(6):
         opened.clear()
         sampler.glance()
-        assert 0 < len(opened) <= MOST_FILES + 10
+        assert 0 < len(opened) <= MAX_FILES + 10
     sampler.snapshot()
     machine.process(3000, cpus="0")
     assert sampler.snapshot()[0].wanting == {"": 1.0}
@@ -203,7 +203,7 @@ def test_what_others_want_is_of_no_job_of_ours_and_as_certain_as_the_snapshots_a
 @pytest.mark.parametrize(
     "line",
     [
-        b"", b"[]", b"{}", b'{"schema":"apples.node-load/1"}', b"[" * 5000, b"\xff", b"x" * (MOST_BYTES + 1),
+        b"", b"[]", b"{}", b'{"schema":"apples.node-load/1"}', b"[" * 5000, b"\xff", b"x" * (MAX_BYTES + 1),
         *(
             line_of([NodeSnapshot("ada", 1.0, 2, {"": 1.0}, {"memory": 0.5})]).replace(old, new)
             for old, new in (
@@ -220,7 +220,7 @@ def test_a_line_that_is_no_snapshot_is_refused(line):
     with pytest.raises(UsageError) as raised:
         read_line(line)
     codes = {b"[]": "schema-unknown", b"{}": "schema-unknown"}
-    if len(line) > MOST_BYTES:
+    if len(line) > MAX_BYTES:
         codes[line] = "message-too-long"
     assert raised.value.code == codes.get(line, "snapshot-invalid")
 

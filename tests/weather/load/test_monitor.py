@@ -1,4 +1,4 @@
-"""`apples monitor`: what hosts have left, here and in a lab, and what is said of those that are silent."""
+"""`nws load`: what hosts have left, here and in a lab, and what is said of those that are silent."""
 
 import json
 import os
@@ -37,8 +37,8 @@ def test_the_text_has_a_line_for_each_host_job_and_problem():
 def test_hosts_of_this_machine_are_measured_idle_ones_too(tmp_path):
     hosts = tmp_path / "hosts.toml"
     hosts.write_text('[[host]]\nname = "ada"\ncpus = [0]\n[[host]]\nname = "bob"\n')
-    words = ("monitor", "--hosts", hosts, "--snapshots", "2", "--every", "0.2")
-    done = command("apples", *words, "--json")
+    words = ("load", "--hosts", hosts, "--snapshots", "2", "--every", "0.2")
+    done = command("nws", *words, "--json")
     assert done.code == 0, done.err
     document = json.loads(done.out)
     validator("apples.monitor").validate(document)
@@ -46,7 +46,7 @@ def test_hosts_of_this_machine_are_measured_idle_ones_too(tmp_path):
     assert document["hosts"][0]["cpus"] == 1
     assert {"cpu", "memory", "disk"} <= document["hosts"][0]["available"].keys()
     assert document["problems"] == []
-    assert command("apples", *words).out.startswith("host  CPUs")
+    assert command("nws", *words).out.startswith("host  CPUs")
 
 
 @pytest.mark.more
@@ -61,10 +61,10 @@ def test_what_is_measured_is_also_series_of_a_service_and_forecast_there(tmp_pat
         Serving(tmp_path / "nws", listen, database={"engine": "numpy"}) as serving,
         subprocess.Popen(spin, env=mine) as spinning,
     ):
-        words = ("monitor", "--hosts", hosts, "--service", serving.url, "--every", "0.2")
+        words = ("load", "--hosts", hosts, "--service", serving.url, "--every", "0.2")
         token = ("--token-file", tmp_path / "nws" / "token")
         try:
-            done = command("apples", *words, *token, "--rounds", "5", "--json")
+            done = command("nws", *words, *token, "--rounds", "5", "--json")
         finally:
             spinning.kill()
         assert (done.code, done.err) == (0, "")
@@ -76,7 +76,7 @@ def test_what_is_measured_is_also_series_of_a_service_and_forecast_there(tmp_pat
         assert all(one["value"] >= 0 for one in forecasts(asked))
         top = command("nws", "top", "wantedCpus/*", "--once", "--service", serving.url, *token)
         assert "wantedCpus/ada/0000beef" in top.out
-    done = command("apples", *words, *token, "--rounds", "2", "--json")  # it is away now
+    done = command("nws", *words, *token, "--rounds", "2", "--json")  # it is away now
     assert done.code == 0
     assert done.err.count("\n") == 1
     assert words[4] in done.err
@@ -89,11 +89,11 @@ def forecasts(words):
 
 def test_options_of_a_service_are_refused_where_there_is_none(tmp_path):
     (tmp_path / "hosts.toml").write_text('[[host]]\nname = "ada"\n')
-    words = ("monitor", "--hosts", tmp_path / "hosts.toml")
-    failure = refused("apples", *words, "--rounds", "2")
-    assert (failure["exit_code"], failure["code"]) == (2, "option-missing")
-    assert failure["fields"] == {"option": "--service"}
-    failure = refused("apples", *words, "--service", "nowhere", "--rounds", "2")
+    words = ("load", "--hosts", tmp_path / "hosts.toml")
+    failure = refused("nws", *words, "--rounds", "2")
+    assert (failure["exit_code"], failure["code"]) == (2, "option-not-applicable")
+    assert failure["fields"] == {"option": "--rounds", "needs": ["--service"]}
+    failure = refused("nws", *words, "--service", "nowhere", "--rounds", "2")
     assert (failure["exit_code"], failure["code"]) == (2, "address-invalid")
     assert failure["fields"] == {"value": "nowhere"}
 
@@ -101,7 +101,7 @@ def test_options_of_a_service_are_refused_where_there_is_none(tmp_path):
 @pytest.mark.lab
 @pytest.mark.more
 def test_hosts_that_are_other_machines_are_measured_over_ssh(lab):
-    done = command("apples", "monitor", "--hosts", lab.hosts, "--snapshots", "1", "--json")
+    done = command("nws", "load", "--hosts", lab.hosts, "--snapshots", "1", "--json")
     assert done.code == 0, done.err
     document = json.loads(done.out)
     assert [one["host"] for one in document["hosts"]] == ["ada", "bob", "far"]
@@ -112,6 +112,6 @@ def test_a_list_of_which_no_host_can_be_heard_is_refused_with_the_reason(tmp_pat
     monkeypatch.setattr("apples.weather.load.commands.SILENT_SECONDS", 0.5)
     hosts = tmp_path / "hosts.toml"
     hosts.write_text('[[host]]\nname = "far"\naddress = "192.0.2.1"\n')
-    failure = refused("apples", "monitor", "--hosts", hosts, "--every", "0.2", "--snapshots", "1")
+    failure = refused("nws", "load", "--hosts", hosts, "--every", "0.2", "--snapshots", "1")
     assert (failure["exit_code"], failure["code"]) == (4, "host-unreachable")
     assert {one["machine"] for one in failure["fields"]["problems"]} == {"far"}

@@ -138,15 +138,15 @@ void apples_end(void); /* says that all is done; finalises MPI where apples_begi
 enum {
     APPLES_LARGEST_TASK = 1 << 24, /* bytes of a task's file */
     APPLES_DEEPEST = 32,           /* brackets within each other in it */
-    APPLES_LONGEST_TEXT = 2000,    /* bytes of a text in an event or a message */
-    APPLES_LONGEST_NAME = 253,
+    APPLES_MAX_TEXT = 2000,    /* bytes of a text in an event or a message */
+    APPLES_MAX_NAME = 253,
     APPLES_PIECE_BYTES = 4 << 20, /* of the result, on their way to the first rank at a time */
     APPLES_PIECE_ROWS = 4096,     /* likewise: a line has 64 KiB, and eight letters of them a row */
     APPLES_FASTEST_GROWTH = 16,   /* of the number of iterations between two reports */
     APPLES_FIRST_ITERATIONS = 7,     /* their median is the first usual long one */
-    APPLES_MOST_DETAILED_HOSTS = 128, /* of which a report has the kernel's counters, too */
+    APPLES_MAX_DETAILED_HOSTS = 128, /* of which a report has the kernel's counters, too */
     APPLES_FEWEST_SAMPLES = 7,
-    APPLES_MOST_SAMPLES = 101,
+    APPLES_MAX_SAMPLES = 101,
     APPLES_HALO_TAG = 32766, /* high, so that they are no program's own */
     APPLES_RESULT_TAG = 32765
 };
@@ -233,7 +233,7 @@ static struct {
     struct apples_counters first_counters;
     int schedule_file, quota_file;
     double *every; /* APPLES_COLUMNS of each rank */
-    double used_samples[APPLES_MOST_SAMPLES + 2], wall_samples[APPLES_MOST_SAMPLES + 2];
+    double used_samples[APPLES_MAX_SAMPLES + 2], wall_samples[APPLES_MAX_SAMPLES + 2];
     long samples, sample_count;
     double sample_used, sample_wall;
 } apples_own;
@@ -293,7 +293,7 @@ static void apples_add_text(struct apples_line *line, const char *text)
 {
     const unsigned char *at = (const unsigned char *)text, *begin = at;
     apples_add(line, "\"");
-    while (*at && at - begin < APPLES_LONGEST_TEXT) {
+    while (*at && at - begin < APPLES_MAX_TEXT) {
         int bytes = apples_character(at);
         if (*at == '"' || *at == '\\')
             apples_add(line, "\\%c", *at);
@@ -573,11 +573,12 @@ static void apples_sleep(double seconds)
     nanosleep(&span, NULL);
 }
 
-/* Begins an event; apples_say ends it and writes it in one piece, as long as a pipe keeps pieces whole. */
+/* Begins an event; apples_say ends it and writes it in one piece, as long as a pipe keeps pieces whole.
+   An event begins with a newline: a rank may have printed text without one. */
 static struct apples_line apples_event(const char *event)
 {
     struct apples_line line = {NULL, 0, 0};
-    apples_add(&line, "{\"event\": \"%s\"", event);
+    apples_add(&line, "\n{\"event\": \"%s\"", event);
     return line;
 }
 
@@ -601,7 +602,7 @@ static void apples_say(struct apples_line *line)
 /* Ends all ranks with an exit code; one that is alone ends by itself. `error` is the error's stable name, or "". */
 static void apples_end_all(int code, const char *error, const char *said)
 {
-    char message[APPLES_LONGEST_TEXT], *at;
+    char message[APPLES_MAX_TEXT], *at;
     int alone = 1, finalised = 0, initialised = 0;
     snprintf(message, sizeof message, "%.*s", (int)sizeof message - 1, *said ? said : "it failed");
     for (at = message; *at; at++)
@@ -638,7 +639,7 @@ static void apples_end_all(int code, const char *error, const char *said)
 /* Refuses what is asked: the message is one line for the user. */
 static void apples_refuse(const char *error, const char *format, ...)
 {
-    char message[APPLES_LONGEST_TEXT];
+    char message[APPLES_MAX_TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(message, sizeof message, format, arguments);
@@ -733,7 +734,7 @@ static char *apples_file(const char *path)
 
 static const char *apples_names(struct apples_value *of)
 {
-    static char names[APPLES_LONGEST_TEXT / 2];
+    static char names[APPLES_MAX_TEXT / 2];
     struct apples_value *one;
     size_t length = 0;
     snprintf(names, sizeof names, "none");
@@ -805,8 +806,8 @@ static void apples_set(struct apples_value *parameters, const char *given)
     if (!one)
         apples_refuse("program-parameter-unknown", "--set %.500s: no parameter '%.*s'; there are %s", given, (int)(equals - given < 100 ? equals - given : 100),
                       given, apples_names(parameters));
-    if (strlen(equals + 1) > APPLES_LONGEST_TEXT)
-        apples_refuse("parameter-too-long", "--set %.500s..: longer than %d bytes", given, (int)APPLES_LONGEST_TEXT);
+    if (strlen(equals + 1) > APPLES_MAX_TEXT)
+        apples_refuse("parameter-too-long", "--set %.500s..: longer than %d bytes", given, (int)APPLES_MAX_TEXT);
     if (!apples_take_value(one, equals + 1, strlen(equals + 1)))
         apples_refuse("parameter-type", "--set %.500s: not a %snumber", given, one->kind == APPLES_INTEGER ? "whole " : "");
 }
@@ -857,7 +858,7 @@ static char *apples_task_by_hand(const char *defaults)
 
 static int apples_is_name(const struct apples_value *value)
 {
-    return apples_is(value, APPLES_STRING) && *value->text && strlen(value->text) <= APPLES_LONGEST_NAME;
+    return apples_is(value, APPLES_STRING) && *value->text && strlen(value->text) <= APPLES_MAX_NAME;
 }
 
 /* Returns by how many threads `value` has a rank compute. */
@@ -1382,7 +1383,7 @@ static void apples_add_hosts(struct apples_line *line)
             apples_add(line, ", \"%s\": ", names[what]);
             apples_add_seconds(line, sums[what] / ranks);
         }
-        if (apples_own.piece_count <= APPLES_MOST_DETAILED_HOSTS) {
+        if (apples_own.piece_count <= APPLES_MAX_DETAILED_HOSTS) {
             if (sums[APPLES_SPIKES] > 0 || sums[APPLES_PROCESSOR_SPIKES] > 0) {
                 apples_add(line, ", \"clipped_compute_seconds\": ");
                 apples_add_seconds(line, (sums[APPLES_COMPUTE] - sums[APPLES_SPIKES]) / ranks);
@@ -1451,7 +1452,7 @@ static void apples_take_sample(void)
     struct apples_clock *clock = &apples_own.clock;
     double used = clock->processor - apples_own.sample_used;
     apples_own.sample_count++;
-    if (used < APPLES_SAMPLE_SECONDS || apples_own.samples > APPLES_MOST_SAMPLES)
+    if (used < APPLES_SAMPLE_SECONDS || apples_own.samples > APPLES_MAX_SAMPLES)
         return;
     apples_own.used_samples[apples_own.samples] = used / (double)apples_own.sample_count;
     apples_own.wall_samples[apples_own.samples++] =
@@ -1504,7 +1505,7 @@ int apples_iterate(void)
         apples_lap(&used);
     }
     if (apples_own.calibrating) { /* the first sample does not count, for its caches were cold */
-        if (apples_own.samples > APPLES_MOST_SAMPLES ||
+        if (apples_own.samples > APPLES_MAX_SAMPLES ||
             (apples_own.samples > APPLES_FEWEST_SAMPLES && apples_own.clock.processor >= APPLES_SIZE_SECONDS))
             return 0;
     }

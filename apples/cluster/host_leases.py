@@ -1,0 +1,129 @@
+"""The leases of hosts that a scheduler has for a limited time, such as the nodes of an allocation."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from math import inf, nan
+from typing import Final
+
+from apples.cluster.live_job import LiveJob
+from apples.cluster.orders import HostLease
+from apples.scheduling.jobs import JobKind
+
+NOTED_SECONDS: Final = 2.0
+"""A lease whose end has changed by less is the same lease."""
+GIVEN_ON_SECONDS: Final = 10.0
+"""Time in which another allocation may get a host that was taken back: until then what runs there goes on."""
+MOVABLE: Final = (JobKind.MALLEABLE, JobKind.EVOLVING)
+"""Kinds of jobs that can leave a host while they run."""
+
+
+class HostLeases:
+    """Until when hosts can be used. A lease is not recorded: it is reported again after a restart.
+
+    Parameters
+    ----------
+    vacate_seconds
+        Before the end of its lease, from when on a host gets no job.
+
+    Attributes
+    ----------
+    ending
+        Hosts that get no job any more, since their lease is about to end.
+    too_short
+        Jobs that wait since the free hosts were not leased for long enough.
+    """
+
+    def __init__(self, vacate_seconds: float) -> None:
+        self._vacate_seconds = vacate_seconds
+        self._leases: dict[str, tuple[float, str]] = {}
+        self._ends: list[float] = []
+        self._over_since: dict[str, float] = {}
+        self.ending: set[str] = set()
+        self.too_short: set[int] = set()
+
+    def __bool__(self) -> bool:
+        """Whether there is a lease."""
+        return bool(self._leases)
+
+    def renew(self, lease: HostLease, now: float) -> bool:
+        """Take in a lease; return whether it differs from the last one of its host."""
+        end = now + lease.seconds if lease.seconds > 0 else -inf
+        before, source = self._leases.get(lease.host, (nan, ""))
+        if source == lease.source and (before == end or abs(before - end) < NOTED_SECONDS):
+            return False
+        if lease.seconds > 0:
+            self._over_since.pop(lease.host, None)
+        else:
+            self._over_since.setdefault(lease.host, now)
+        self._put(self._leases | {lease.host: (end, lease.source)})
+        self.too_short.clear()
+        self.ending = self.about_to_end(now)
+        return True
+
+    def forget(self, hosts: Iterable[str]) -> None:
+        """Forget hosts that are gone."""
+        gone = {*hosts}
+        for host in gone:
+            self._over_since.pop(host, None)
+        self._put({host: lease for host, lease in self._leases.items() if host not in gone})
+        self.ending -= gone
+
+    def _put(self, leases: Mapping[str, tuple[float, str]]) -> None:
+        self._leases = dict(leases)
+        self._ends = sorted(end for end, _ in leases.values())
+
+    def about_to_end(self, now: float) -> set[str]:
+        """Return the hosts that get no job any more: their lease ends soon."""
+        soon = now + self._vacate_seconds
+        return {host for host, (end, _) in self._leases.items() if end <= soon}
+
+    def is_over(self, host: str) -> bool:
+        """Whether a host was reported as taken back."""
+        return self._leases.get(host, (inf, ""))[0] == -inf
+
+    def is_lost(self, host: str, now: float) -> bool:
+        """Whether a host was taken back `GIVEN_ON_SECONDS` ago, and no other allocation has it by now."""
+        return now >= self._over_since.get(host, inf) + GIVEN_ON_SECONDS
+
+    def lasts(self, host: str, job: LiveJob, now: float) -> bool:
+        """Whether a host can be used until a job would end that is started now."""
+        return now + job.requested <= self._leases.get(host, (inf, ""))[0]
+
+    def lasting(self, job: LiveJob, hosts: int, now: float) -> tuple[int, int]:
+        """Return the fewest hosts that a job can be started on, and how many of `hosts` stay until its end."""
+        one = job.submission
+        needs = one.maximum if one.kind is JobKind.RIGID else one.minimum
+        return needs, hosts - bisect_left(self._ends, now + job.requested)
+
+    def is_too_short(self, job: LiveJob, hosts: int, now: float) -> bool:
+        """Whether a waiting job is not shown to the policy, since no hosts stay long enough for it."""
+        if not self._leases or job.submission.kind in MOVABLE:
+            return False
+        needs, lasting = self.lasting(job, hosts, now)
+        return lasting < needs or job.number in self.too_short
+
+    def wait_reason(self, job: LiveJob, hosts: int, now: float) -> str:
+        """Return why a job waits that no leases are long enough for; empty: that is not why."""
+        if not self.is_too_short(job, hosts, now):
+            return ""
+        needs, lasting = self.lasting(job, hosts, now)
+        free = "too few of the free hosts" if lasting >= needs else f"{lasting} of {needs} hosts"
+        end, source = min(self._leases.values())
+        return (
+            f"{free} stay for the {job.requested:g} s that it is estimated to run, and it cannot be moved: "
+            f"{source} ends in {max(0.0, end - now):.0f} s"
+        )
+
+    def ending_reason(self, host: str, now: float) -> str:
+        """Return the lease whose end stops scheduling on the host; empty: the host is schedulable."""
+        if host not in self.ending:
+            return ""
+        end, source = self._leases[host]
+        return f"{source} ends in {end - now:.0f} s" if end > now else f"{source} is over"
+
+    def vacate_reason(self, host: str, now: float) -> str:
+        """Return why a job has to leave a host whose lease is about to end."""
+        end, source = self._leases[host]
+        return f"{source} ends in {max(0.0, end - now):.0f} s"

@@ -1,0 +1,75 @@
+"""Writing from a loop without ever blocking: `write_ready`, and an open file with a buffer."""
+
+from __future__ import annotations
+
+import os
+from selectors import EVENT_WRITE, BaseSelector
+
+
+def write_ready(descriptor: int, buffer: bytearray) -> None:
+    """Write from the front of a buffer what a non-blocking file takes now, and delete that part of the buffer.
+
+    Raises
+    ------
+    OSError
+        The reader is gone.
+    """
+    try:
+        while buffer:
+            del buffer[: os.write(descriptor, buffer)]
+    except BlockingIOError:
+        return
+
+
+class OutputPipe:
+    """Writes to an open file; what it does not take waits in a buffer.
+
+    The caller bounds the buffer: while too many bytes are `waiting`, it reads no more from the source of the data.
+
+    Parameters
+    ----------
+    descriptor
+        The open file, for example 1. It is opened anew, because children share it and expect it to block.
+    selector
+        Of the loop; the data of a key is a callable without argument.
+
+    Raises
+    ------
+    OSError
+        It cannot be opened anew, for example because it is a socket. Permanent.
+    """
+
+    def __init__(self, descriptor: int, selector: BaseSelector) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC
+        self._pipe = os.open(f"/proc/self/fd/{descriptor}", flags)
+        self._selector = selector
+        self._unsent = bytearray()
+        self._awaits_room = False
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were not written yet."""
+        return len(self._unsent)
+
+    def write(self, data: bytes) -> None:
+        """Write data now, or as soon as there is room."""
+        self._unsent += data
+        self._flush()
+
+    def close(self) -> None:
+        """Write what waits, and block until the reader takes it or is gone; then close the file."""
+        os.set_blocking(self._pipe, True)
+        self._flush()
+        os.close(self._pipe)
+
+    def _flush(self) -> None:
+        try:
+            write_ready(self._pipe, self._unsent)
+        except OSError:
+            self._unsent.clear()  # the reader is gone, and ends the job
+        if bool(self._unsent) != self._awaits_room:
+            self._awaits_room = bool(self._unsent)
+            if self._awaits_room:
+                self._selector.register(self._pipe, EVENT_WRITE, self._flush)
+            else:
+                self._selector.unregister(self._pipe)
