@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from apples.launch import hydra
-from apples.malleable import HostShare, LimitsRequested, RolledBack, commits, rehearse
+from apples.malleable import HostShare, JobEnded, LimitsRequested, RolledBack, commits, rehearse
 
 PROGRAMS = Path(__file__).parent / "programs_mpi"
 
@@ -382,3 +382,50 @@ def test_an_error_of_one_rank_ends_the_job_with_its_message(tmp_path):
     run = rehearse((sys.executable, str(path)), {"ada": 1}, [HostShare("ada")])
     assert run.ended.state == "failed"
     assert "step (line 6)" in run.ended.reason
+
+
+ABORTS = """
+import os, signal, sys, time
+from pathlib import Path
+from apples import malleable
+
+folder, cause = Path(sys.argv[1]), sys.argv[2]
+host = os.environ["APPLES_HOST"]
+first = folder / host
+with malleable.Job() as job:
+    u = job.array("u", (60, 5), halo=1)
+    state = job.state(iteration=0)
+    while state.iteration < 60:
+        job.safepoint()
+        if state.iteration == 40 and not first.exists():
+            first.touch()
+            if host == "ada":
+                os._exit(15)
+            elif cause == "bob":
+                time.sleep(0.5)
+                os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.01)
+        state.iteration += 1
+        job.allreduce(1.0)
+    if job.rank == 0:
+        os.write(1, f"over on {','.join(member.host for member in job.members)}\\n".encode())
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize(("cause", "left"), [("bob", "ada"), ("ada", "bob")])
+def test_a_host_whose_rank_aborts_before_another_is_killed_is_not_the_one_that_was_lost(
+    tmp_path, cause, left
+):
+    """A rank that exits may be the first sign that a rank elsewhere was killed; alone, it is the loss."""
+    (tmp_path / "commits").mkdir()
+    argv = (sys.executable, "-c", ABORTS, str(tmp_path), cause)
+    run = rehearse(
+        argv, {"ada": 1, "bob": 1}, [HostShare("ada"), HostShare("bob")],
+        commits=tmp_path / "commits", commit_seconds=0.05,
+    )  # fmt: skip
+    assert run.ended == JobEnded("finished"), run.notices
+    (lost,) = [notice for notice in run.notices if isinstance(notice, RolledBack)]
+    assert (lost.lost, lost.code) == ((cause,), "host-lost")
+    assert run.lines == [f"over on {left}"]

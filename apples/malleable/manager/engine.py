@@ -189,6 +189,9 @@ SAVE_SECONDS = 60.0
 SAVE_RATE = 1e8
 BROKEN_SECONDS = 10.0
 """From a rank's word that MPI failed until it is taken for the cause: mostly word of a loss behind it comes."""
+ABORTED_SECONDS = 3.0
+"""From the end of a rank with an exit code until its host counts as lost: the loss that caused it may be reported
+later, as its supervisor waits up to two seconds for mpiexec to print how its rank ended."""
 LEAVE_SECONDS = 5.0
 """Released ranks may take so long to end by themselves before they are killed."""
 PREPARING = ("start", "merge", "wait", "prefetch")
@@ -246,6 +249,8 @@ class ReconfigurationEngine:
         self._awaited: set[tuple[str, int]] = set()
         # The report of a rank that cannot go on: time of the first one, host, reason and code.
         self.broken: tuple[float, str, str, str] | None = None
+        # A loss that another loss may have caused: its time, its host and why.
+        self._aborted: tuple[float, str, str] | None = None
         self._repairs = 0
         self._finished = False
         again = job.attempt > 1
@@ -303,6 +308,9 @@ class ReconfigurationEngine:
         for group in self.groups:
             group.check(now)
         self.judge_mpi_failure(now)
+        if self._aborted and now - self._aborted[0] >= ABORTED_SECONDS:
+            (_, host, why) = self._aborted
+            self._recover(host, why=why, code="host-lost")
         if now - self.change.phase_started > self.stage_limit:
             self._end_stage()
         self._advance_when_empty()
@@ -648,7 +656,7 @@ class ReconfigurationEngine:
 
     def _clear(self) -> None:
         """End every rank, to begin the change under way then."""
-        self.stage = "clear"
+        self.stage, self._aborted = "clear", None
         self.groups.end(keep_parked=True)
 
     def judge_mpi_failure(self, now: float) -> None:
@@ -708,7 +716,7 @@ class ReconfigurationEngine:
         else:
             self._answer("the job finished first", code="job-ended")
             self.change = Reconfiguration(None, (), self.members)
-        self._finished = True
+        self._finished, self._aborted = True, None
         self.stage, self.state = "finish", "finished"
         for group in self.groups:
             if group.phase in ("starting", "parked", "joining"):
@@ -720,9 +728,22 @@ class ReconfigurationEngine:
             return
         self.state, self.reason, self.code = state, reason, code
         self.stage, self.change = "finish", Reconfiguration(None, (), self.members)
+        self._aborted = None
         self.groups.end()
 
     def on_lost(self, group: ProcessGroup, why: str) -> None:
+        """Act on the loss of a group; where its ranks aborted, wait first for the loss that may have caused it.
+
+        For example, a rank on bob is killed, and MPI aborts the rank on ada that receives from it. Where the
+        report from ada comes first, bob is the host that was lost all the same.
+        """
+        others = (one for one in self.groups if one is not group and one.phase == "member")
+        if group.aborted and self.stage in COMPUTING and group.phase == "member" and any(others):
+            self._aborted = self._aborted or (time.monotonic(), group.host, why)
+        else:
+            self._lose(group, why)
+
+    def _lose(self, group: ProcessGroup, why: str) -> None:
         """Decide what the loss of a group means: nothing, a refusal, the end of the job, or a rollback."""
         change, said = self.change, f"{group.host}: {why}"
         joins = group.host in change.joining

@@ -53,6 +53,11 @@ class ProcessGroup(SupervisorConnection):
         Called with this group and the reason when it is lost: at most once.
     on_output
         Called with ``output`` or ``error``, and the lines that ranks on another machine wrote there.
+
+    Attributes
+    ----------
+    aborted
+        Whether a rank ended with an exit code, as MPI ends one when a rank on another host was killed.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class ProcessGroup(SupervisorConnection):
         self.phase: Phase = "starting"
         self.declared: Message = {}
         self.parked_ranks = 0
+        self.aborted = False
         self.sees_commits = True
         self.on_message, self._on_lost, self._on_output = on_message, on_lost, on_output
         self._phase_started = time.monotonic()
@@ -96,6 +102,7 @@ class ProcessGroup(SupervisorConnection):
     def start(self) -> None:
         """Start the ranks, which park at their first safe point."""
         self.phase, self.declared, self.parked_ranks = "starting", {}, 0
+        self.aborted = False
         self.sees_commits = True
         self._phase_started = time.monotonic()
         files = {"launch": self._launch_file()}
@@ -181,6 +188,7 @@ class ProcessGroup(SupervisorConnection):
         elif name == "message":
             self.on_message(self, report["rank"], report["message"])
         elif name == "lost":
+            self.aborted = bool(report["aborted"])
             self.on_end(report["why"])
         elif name == "no_commits":
             self.sees_commits = False
@@ -200,7 +208,7 @@ def _is_message(message: object) -> bool:
     return isinstance(message, dict) and isinstance(message.get("event"), str)
 
 
-REPORT_FIELDS = {"message": ("rank", "message"), "lost": ("why",)}
+REPORT_FIELDS = {"message": ("rank", "message"), "lost": ("why", "aborted")}
 """Fields that a report of this name must have."""
 
 

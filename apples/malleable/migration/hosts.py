@@ -16,6 +16,7 @@ from typing import Any
 
 from apples.io.connection import call_ready
 from apples.io.json_lines import LineError
+from apples.launch import heartbeat
 from apples.launch.host_spec import HostSpec
 from apples.malleable.control.job_file import JobFile
 from apples.malleable.migration.steps import SupervisorAnswer, SupervisorRequest, gone
@@ -88,11 +89,11 @@ class ProgramSupervisors:
         self._answered, self._ended, self._lost = answered, ended, lost
         self._connections: dict[str, ProgramSupervisorConnection] = {}
         self.request: SupervisorRequest | None = None
-        self._deadline = 0.0
+        self._asked = heartbeat.Silence(time.monotonic())
 
     def ask(self, request: SupervisorRequest) -> None:
         """Send a request to the supervisor of its host, which is started if there is none."""
-        self.request, self._deadline = request, time.monotonic() + request.seconds
+        self.request, self._asked = request, heartbeat.Silence(time.monotonic())
         if request.host not in self._connections:
             self._connections[request.host] = ProgramSupervisorConnection(
                 self._selector,
@@ -105,11 +106,14 @@ class ProgramSupervisors:
         self._connections[request.host].order(fields.pop("order"), **fields)
 
     def check(self) -> None:
-        """Give up supervisors that are silent, and answers that are late."""
+        """Give up supervisors that are silent, and answers that are late.
+
+        An answer is late by the time in which this process ran: a machine that stood still is no slow supervisor.
+        """
         now = time.monotonic()
         for connection in list(self._connections.values()):
             connection.check(now)
-        if self.request is not None and now > self._deadline:
+        if self.request is not None and self._asked.seconds(now) > self.request.seconds:
             late = (
                 f"no answer to '{self.request.command['order']}' within {self.request.seconds:g} s"
             )
@@ -201,8 +205,8 @@ class Trial:
     def _ask(self, order: str, expected: str, **fields: object) -> str:
         """Return why the answer to an order is another than the expected one; empty if it is that."""
         self._supervisor.order(order, **fields)
-        deadline = time.monotonic() + TRIAL_SECONDS
-        while time.monotonic() < deadline:
+        asked = heartbeat.Silence(time.monotonic())
+        while asked.seconds(time.monotonic()) < TRIAL_SECONDS:
             call_ready(self._selector, TICK_SECONDS)
             self._supervisor.check(time.monotonic())
             if self._answers and self._answers[-1].get("to") in ("", order):

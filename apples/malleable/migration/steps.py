@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 SupervisorAnswer = Mapping[str, Any]
-LOOK_SECONDS = 25.0
+LOOK_SECONDS = 60.0
+"""Within so long a host looks what it has: it may check two CRIU programs, each for twenty seconds at most."""
 LONG_SECONDS = 660.0
 READY_SECONDS = 10.0
 """Every rank enters an MPI call within so long, or the move is refused before any is stopped."""

@@ -450,7 +450,8 @@ class NodeSupervisor(HostAgent):
             how = reported or self.exit_codes.ends.get(rank, "")
             if not how and self.launcher and now - since < EXIT_CODE_SECONDS:
                 break  # the later ends are those of ranks that were killed because of this one
-            self._report_lost(f"rank {rank} (process {pid}) {_verb(with_memory(how, memory))}")
+            why = f"rank {rank} (process {pid}) {_verb(with_memory(how, memory))}"
+            self._report_lost(why, aborted=how.startswith("exit code"))
             del self.ended[pid]
 
     def _read_launcher(self) -> None:
@@ -574,7 +575,8 @@ class NodeSupervisor(HostAgent):
             self._report_lost(
                 f"{failed[0]} before its first safe point"
                 if failed and not self.connected
-                else f"{MPIEXEC_ENDED} ({os.waitstatus_to_exitcode(status)})"
+                else f"{MPIEXEC_ENDED} ({os.waitstatus_to_exitcode(status)})",
+                aborted=bool(failed),
             )
         self._report_empty()
 
@@ -593,12 +595,15 @@ class NodeSupervisor(HostAgent):
         if self.releasing:
             self.finish()
 
-    def _report_lost(self, why: str) -> None:
-        """Report the loss of the group, once, unless its end was wanted."""
+    def _report_lost(self, why: str, *, aborted: bool = False) -> None:
+        """Report the loss of the group, once, unless its end was wanted.
+
+        A rank that `aborted` ended with an exit code, as MPI ends a rank when a rank on another host was killed.
+        """
         if self.lost or self.ending or not self.group:
             return
         self.lost = True
-        self.report("lost", group=self.group, why=why)
+        self.report("lost", group=self.group, why=why, aborted=aborted)
 
 
 def main() -> int:

@@ -135,6 +135,7 @@ def test_it_refuses_with_the_reason_and_the_program_runs_on(stage, what):
     prepare, value = REFUSED[what]
     on = stage(WAITING.format(prepare=prepare, finish="print('unharmed')"))
     code, script = moved(on)
+    assert len(script.refused) == 1, script.notices
     (refused,) = script.refused
     assert value in refused
     assert refused.startswith("a: ")
