@@ -1,13 +1,13 @@
-"""Blueprints: plain functions over the Coordinator, each one the pseudo-code of a scheduling method.
+"""Blueprints: each is a plain function over the Coordinator and states one scheduling method.
 
-Read `minimum_execution_time` first (Berman et al. 1996, Figures 4 and 11), then what the paper compared
-it with in section 3: `compile_time` (method 2), `all_resources` (method 3), `square_blocks` (method 1; `blocked`
-is equal strips); and `single_host`; and `redistribute`, which goes on deciding while the application runs, as do
-`migrate` and `decider`, by the loads of hosts. Yours is any function that takes a Coordinator and returns an
-Execution.
+Read `minimum_execution_time` first (Berman et al. 1996, Figures 4 and 11). Section 3 of the paper compares it
+with `square_blocks` (method 1; `blocked` uses equal strips), `compile_time` (method 2) and `all_resources`
+(method 3). `single_host` is the sequential version. `redistribute` reschedules while the application runs;
+`migrate` and `decider` do so by the loads of hosts. Your own blueprint is any function that takes a Coordinator
+and returns an Execution.
 
-Those that need more than the Coordinator ask ``apples`` for it when they are called: a plan loads one blueprint's
-needs only.
+Blueprints that need more than the Coordinator read it from ``apples`` when they are called, so that a plan
+loads only the modules of its blueprint.
 """
 
 from blueprints.all_resources import all_resources

@@ -1,10 +1,10 @@
-"""Run-time AppLeS without selection: forecasts, and every host is used (method 3)."""
+"""Run-time AppLeS without resource selection: forecasts, on all hosts (method 3)."""
 
 from apples import Coordinator, Execution
 
 
 def all_resources(coordinator: Coordinator) -> Execution:
-    """Balance all usable hosts; refuse where one of them could only hold the others up."""
+    """Balance all usable hosts; no plan is feasible if a host gets no rows in the balanced plan."""
     candidates = []
     for resources in coordinator.select_resources("chain"):
         schedule = coordinator.plan(resources)

@@ -4,7 +4,7 @@ from apples import Coordinator, Execution
 
 
 def compile_time(coordinator: Coordinator) -> Execution:
-    """Choose under the host list alone; predict, and run, under the weather there is."""
+    """Choose the schedule by the host list alone; predict its time and run it under the current weather."""
     static = coordinator.under(coordinator.information.with_weather(None))
     candidates = []
     for resources in static.select_resources():

@@ -1,11 +1,11 @@
-"""Run-time AppLeS with Dynamite's migration decider: while it runs, hosts above its threshold are left."""
+"""Run-time AppLeS with Dynamite's migration decider: a run leaves hosts loaded above the threshold."""
 
 import apples
 from apples import Coordinator, Execution
 
 
 def decider(coordinator: Coordinator) -> Execution:
-    """Run on the set predicted best; move by Dynamite's rule, off hosts above the threshold to those below."""
+    """Run on the set predicted best; move by Dynamite's rule, from hosts above the load threshold to others."""
     candidates = []
     for resources in coordinator.select_resources():
         schedule = coordinator.plan(resources)

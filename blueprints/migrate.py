@@ -1,11 +1,11 @@
-"""Run-time AppLeS on machines that have owners: while it runs, a host that others load is left where that pays."""
+"""Run-time AppLeS on machines that have owners: a run leaves a host that others load, if the move pays."""
 
 import apples
 from apples import Coordinator, Execution
 
 
 def migrate(coordinator: Coordinator) -> Execution:
-    """Run on the set predicted best; move off hosts that others load, where that pays, and off an owner's."""
+    """Run on the set predicted best; leave hosts that others load, if that pays, and hosts used by their owner."""
     candidates = []
     for resources in coordinator.select_resources():
         schedule = coordinator.plan(resources)

@@ -4,7 +4,7 @@ from apples import Coordinator, Execution
 
 
 def minimum_execution_time(coordinator: Coordinator) -> Execution:
-    """Try every viable resource set; run on the one predicted best."""
+    """Try every viable resource set; run on the set predicted best."""
     candidates = []
     for resources in coordinator.select_resources():
         schedule = coordinator.plan(resources)

@@ -1,14 +1,14 @@
-"""Run-time AppLeS that goes on deciding: while the application runs, it is moved whenever that pays."""
+"""Run-time AppLeS with rescheduling: while the application runs, it moves whenever the move pays."""
 
 import apples
 from apples import Coordinator, Estimate, Execution
 
 
 def redistribute(coordinator: Coordinator) -> Execution:
-    """Run on the set predicted best; while it runs, choose again under new weather, and move where that pays."""
+    """Run on the set predicted best; while it runs, choose again under new weather and move if that pays."""
 
     def fastest(coordinator: Coordinator) -> Estimate:
-        """Try every viable resource set; return the one predicted best."""
+        """Try every viable resource set; return the estimate predicted best."""
         candidates = []
         for resources in coordinator.select_resources():
             schedule = coordinator.plan(resources)

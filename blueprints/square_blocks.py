@@ -1,11 +1,11 @@
-"""Compile-time blocked as the paper has it: HPF's square blocks on all hosts, whatever they give (method 1)."""
+"""Compile-time blocked as in the paper: HPF's square blocks on all hosts, fast or slow (method 1)."""
 
 import apples
 from apples import Coordinator, Execution
 
 
 def square_blocks(coordinator: Coordinator) -> Execution:
-    """Give every usable host, in the order of the list, a block of the same size; for programs that take them."""
+    """Give every usable host an equal block, in the order of the host list; the program must accept blocks."""
     candidates = []
     for resources in coordinator.select_resources("listed"):
         schedule = coordinator.plan(resources, apples.equal_blocks)

@@ -1,23 +1,23 @@
-"""Heterogeneous Application Templates: what an application is, and what its user wants.
+"""Heterogeneous Application Templates: descriptions of an application and of its user's requirements.
 
-In the order to read it: `expression` (sizes), `modules` (those of the paper's Figures 12 to 14),
-`template` (they make an `ApplicationTemplate`; its `bind` gives an `application` with numbers),
-`active_sets` (which implementation runs on which host), `specifications` (the user's side).
-Underneath, the reader that knows file, line and field: `document`, on `files` and `toml` (text to values, values
-to text), `positions` (on which line a value stands), `validation` (pydantic's errors in words),
-`fields` (the kinds of values) and `problem`. On top, `inspection` (``hat check``).
+Reading order: `expression` (sizes), `modules` (the modules of the paper's Figures 12 to 14), `template` (they
+make an `ApplicationTemplate`; its `bind` returns an `application` with numbers), `active_sets` (the
+implementation that runs on each host), `specifications` (the user's side). Below these stands the reader, which
+reports file, line and field of each problem: `document`, on `files` and `toml` (text to values, values to
+text), `positions` (the line of each value), `validation` (messages for pydantic's errors), `fields` (the kinds
+of values) and `problem`. On top stands `inspection` (``hat check``).
 
 Berman et al. 1996, sections 4.3.2 and 4.3.3.
 
-Everything in ``__all__`` is to be had from here and loaded when it is first asked for, so that a
-command pays only for what it uses.
+This package exports every name of ``__all__`` and loads its module on first use, so that a command loads only
+the modules that it needs.
 """
 
 from importlib import import_module
 
-# The stub beside this file is the table of the front door: which module each name comes from (as in
-# SPEC 1 of Scientific Python). Type checkers read it, and so does the interpreter. The names after the
-# comment "Not public" are for the tests, so that a module can move.
+# The stub beside this file maps each public name to its module, as in SPEC 1 of Scientific Python. Type
+# checkers and the interpreter read it. The names after the comment "Not public" are for the tests, so that a
+# module can move.
 __all__: list[str] = []
 _HOME_OF: dict[str, tuple[str, str]] = {}
 with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123 - pathlib costs more than the rest
@@ -30,11 +30,11 @@ with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123 - pathlib 
 
 
 _MOVED = ("ProgramKind", "ScaffoldError", "new", "new_document")
-"""Names that were here in apples 0.2. The package that has them now names their places in its entry points."""
+"""Names of apples 0.2 that moved to another package; its entry points give their new modules."""
 
 
 def __getattr__(name: str) -> object:
-    """Return what `name` of the front door stands for, loading its module on first use."""
+    """Return the object called `name`; load its module on first use."""
     if name in _MOVED:
         (found,) = import_module("importlib.metadata").entry_points(group="hat_moved", name=name)
         text = f"hat.{name} moved: write `from {found.module} import {name}`"

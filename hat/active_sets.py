@@ -1,4 +1,4 @@
-"""The active set: for each host the implementation to run there (Berman et al. 1996, 4.3.2)."""
+"""The active set: the implementation to run on each host (Berman et al. 1996, 4.3.2)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Cost = Callable[[str, Implementation], float | None]
 
 @dataclass(frozen=True, slots=True)
 class ActiveSet:
-    """What runs where.
+    """The implementation that each host runs.
 
     Attributes
     ----------
     implementations
-        By host, in the order of the hosts.
+        Implementation by host name, in the order of the hosts.
     left_out
-        Hosts that can run none, with the reason.
+        Reason by host name, for hosts that can run no implementation.
     """
 
     implementations: Mapping[str, Implementation]
@@ -31,12 +31,12 @@ class ActiveSet:
 
     @property
     def sweeps(self) -> int:
-        """Iterations between two exchanges of borders: as many as all its implementations make."""
+        """Iterations between two exchanges of borders: the least number of any host's implementation."""
         return min((one.sweeps for one in self.implementations.values()), default=1)
 
 
 def nothing_known(host: str, implementation: Implementation) -> None:
-    """Know no measured cost (the default of `active_set`)."""
+    """Return None: no cost was measured (the default of `active_set`)."""
     del host, implementation
 
 
@@ -50,23 +50,25 @@ def active_set(
 ) -> ActiveSet:
     """Return for each host the implementation measured fastest of those available there.
 
-    The template's own choice for a host is binding. A cost that `cost` does not know is the
-    template's measured one; implementations nobody measured come last, equal ones in file order.
+    If the template chooses an implementation for a host, the choice is binding. If `cost` returns None, the
+    cost is the one measured in the template. An implementation without a measured cost comes last; of equal
+    costs the first in the file wins.
 
-    All hosts make as many iterations between two exchanges of borders, where the template's choices
-    allow that: of the numbers that every host has an implementation for the one at which all together
-    are fastest, 1 where somebody's speed is not known.
+    All hosts make the same number of iterations between two exchanges of borders, if the template's choices
+    allow it. Of the numbers for which every host has an implementation, the function takes the one at which all
+    hosts together are fastest. If the speed of a host is unknown, that number counts as slowest; if all do, the
+    least number wins.
 
     Parameters
     ----------
     hosts
-        Platform by host name, empty where it is not known.
+        Platform by host name; empty: unknown.
     available
-        Whether a host has what an implementation requires.
+        Whether a host has the modules and commands that an implementation requires.
     cost
         Seconds per point measured on a host, or None.
     threads
-        Whether of those by threads, each host being a set of its own; else of those by ranks.
+        True: consider implementations by threads, each host being a set of its own. False: those by ranks.
 
     Examples
     --------
@@ -100,7 +102,7 @@ def active_set(
         return {host: min(ones, key=partial(seconds, host)) for host, ones in offered.items()}
 
     def speed(chosen: Mapping[str, Implementation]) -> float:
-        """Return points a second of all hosts; 0 where that of one is not known."""
+        """Return the points per second of all hosts together; 0 if the speed of any host is unknown."""
         every = [seconds(host, one) for host, one in chosen.items()]
         return 0.0 if inf in every else sum(1.0 / each for each in every)
 

@@ -25,17 +25,17 @@ class Application:
     rows, columns, iterations
         At least 1.
     arrays
-        Grid arrays that each host keeps its rows of.
+        Number of grid arrays; a host keeps its rows of each.
     element_bytes
         Bytes of one element of the widest grid array.
     point_bytes
         Bytes of a grid point over all grid arrays; `arrays * element_bytes` if they are alike.
     fixed_bytes
-        Bytes that every host keeps whatever its rows (replicated data).
+        Bytes of replicated data, which every host keeps.
     border_bytes
         Bytes per border, direction and iteration.
     messages
-        Messages that carry them.
+        Messages that carry the border bytes.
     """
 
     name: str
@@ -66,9 +66,9 @@ class Application:
 def bound_parameters(
     declared: Mapping[str, Parameter], given: Mapping[str, Value], source: str
 ) -> dict[str, Value]:
-    """Return the value of every declared parameter, or raise all that is wrong with the given.
+    """Return the value of every declared parameter; raise `DocumentError` with all problems of `given`.
 
-    `source` is the file, or the option, that a message is to name.
+    `source` is the file or the option that messages name.
     """
     problems = [
         Problem(
@@ -100,7 +100,7 @@ def bound_parameters(
 
 @dataclass(frozen=True, slots=True)
 class Evaluator:
-    """Evaluates the sizes of one template at given parameters; collects what has no value."""
+    """Evaluate the sizes of one template at given parameters; collect the problem of each size without a value."""
 
     values: Mapping[str, Value]
     source: str
@@ -133,7 +133,7 @@ class Evaluator:
         self.problems.append(Problem(self.source, None, field, message, code=code))
 
     def present(self, data: Iterable[Data]) -> Iterator[tuple[int, Data]]:
-        """Yield the data structures that exist at these parameters, with their place."""
+        """Yield the index and the entry of each data structure that exists at these parameters."""
         for i, entry in enumerate(data):
             if entry.when is None or self.values.get(entry.when) not in {None, 0, ""}:
                 yield i, entry

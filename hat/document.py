@@ -1,7 +1,7 @@
-"""The TOML reader that knows file, line and field, for any pydantic model or dataclass.
+"""TOML reader for any pydantic model or dataclass; its problems name file, line and field.
 
-Nothing but a `DocumentError` comes out of reading, whatever the bytes are. A valid document costs
-what `tomllib` and pydantic cost: lines are looked for only once something is wrong.
+Reading raises no error but `DocumentError`, even for random bytes. A valid document costs only the time of
+`tomllib` and pydantic: lines are computed only for a document with problems.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hat.problem import (
 T = TypeVar("T")
 
 MAX_PROBLEMS = 1000
-"""Problems of one document that are worked out; a user mends them in rounds."""
+"""Problems of one document that are reported; the user corrects these and reads the file again."""
 
 
 def read(path: str | os.PathLike[str], model: type[T], *, limit: int = LARGEST) -> T:
@@ -49,7 +49,7 @@ def read(path: str | os.PathLike[str], model: type[T], *, limit: int = LARGEST) 
 
 
 def parse(content: str | bytes, model: type[T], *, source: str = "<text>") -> T:
-    """Return TOML text as a `model`; `source` is what problems call it.
+    """Return TOML text as a `model`; problems name `source` as the file.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def parse(content: str | bytes, model: type[T], *, source: str = "<text>") -> T:
 
 
 def schema(model: type[Any]) -> dict[str, Any]:
-    """Return the JSON Schema (2020-12) of what `parse` accepts for `model`."""
+    """Return the JSON Schema (2020-12) of the documents that `parse` accepts for `model`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_adapter(model).json_schema(by_alias=True, mode="validation"),
@@ -81,14 +81,14 @@ _SCHEMAS: dict[type[Any], dict[str, Any]] = {}
 
 
 def _adapter(model: type[T]) -> TypeAdapter[T]:
-    """Return what reads a model, made once: making it costs more than reading a small document."""
+    """Return the type adapter of a model, cached: building it costs more than reading a small document."""
     if model not in _ADAPTERS:
         _ADAPTERS[model] = TypeAdapter(model)
     return _ADAPTERS[model]
 
 
 def kept_schema(model: type[Any]) -> dict[str, Any]:
-    """Return the schema of a model, made once: not to be changed."""
+    """Return the cached schema of a model; the caller must not change it."""
     if model not in _SCHEMAS:
         _SCHEMAS[model] = schema(model)
     return _SCHEMAS[model]
@@ -96,14 +96,14 @@ def kept_schema(model: type[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a validator of a model found wrong below itself, for `refuse`.
+    """A problem that a validator of a model found in a field below the model, for `refuse`.
 
     Attributes
     ----------
     loc
-        Where, from the model on: ``("link", 0, "between", 1)``.
+        Place relative to the model: ``("link", 0, "between", 1)``.
     message
-        What would be right.
+        Rule that the value breaks.
     suggestion
         The nearest legal name, or empty.
     code
@@ -118,9 +118,9 @@ class Fault:
 
 
 def refuse(faults: Iterable[Fault]) -> None:
-    """Raise, from within a pydantic validator, all `faults` at their own places; nothing if none.
+    """Raise all `faults` at their own places, from within a pydantic validator; return if it has none.
 
-    A plain `ValueError` there would be reported at the line of the whole model.
+    pydantic would report a plain `ValueError` at the line of the whole model.
     """
     details = [
         InitErrorDetails(
@@ -143,16 +143,16 @@ FIELD_PART = re.compile(r"[^.[\]]+")
 
 @dataclass(frozen=True)
 class Document:
-    """A document that is TOML, not yet checked against a model.
+    """A parsed TOML document, not yet checked against a model.
 
     Attributes
     ----------
     source
-        What problems call it: its path.
+        Path, or the name that problems give instead.
     text
-        As it was read.
+        Text of the document.
     data
-        What `tomllib` made of it.
+        Table that `tomllib` returned.
     """
 
     source: str
@@ -172,7 +172,7 @@ class Document:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], content: str | None) -> Document:
-        """Return the document in `content`, an earlier text of the file at `path`; None: in the file."""
+        """Return the document in `content`, an earlier text of the file at `path`; if None, read the file."""
         if content is None:
             return cls.read(path)
         return cls.parse(content, source=os.fsdecode(path))
@@ -184,7 +184,7 @@ class Document:
         return lines_of(self.text)
 
     def line(self, loc: Sequence[str | int]) -> int:
-        """Return the line of a place, or of the nearest that encloses it; 1 for the document."""
+        """Return the line of a place, or of the nearest enclosing place; 1 for the document."""
         for end in range(len(loc), 0, -1):
             if line := self._lines.get(tuple(loc[:end])):
                 return line
@@ -209,7 +209,7 @@ class Document:
         )
 
     def located(self, problems: Iterable[Problem]) -> list[Problem]:
-        """Return problems that name a field of this document, such as ``data[0].elements``, with its line."""
+        """Add the line to problems that name a field of this document, such as ``data[0].elements``."""
         return [
             self.problem(
                 [int(part) if part.isdigit() else part for part in FIELD_PART.findall(one.field)],
@@ -249,7 +249,8 @@ class Document:
         placed = [(place(error), error) for error in errors]
         read_on = {loc[:end] for loc, _ in placed for end in range(len(loc))}
         for loc, group in groupby(placed, key=itemgetter(0)):
-            # What is wrong below a value is said by an alternative of a union whose type the value has.
+            # If the value has the type of one alternative of a union, that alternative reports the errors
+            # inside it; the type errors of the other alternatives are dropped.
             found = [e for _, e in group if loc not in read_on or not e["type"].endswith("_type")]
             if not found:
                 continue
@@ -278,7 +279,7 @@ class Document:
 
 
 def _names(model: type[Any]) -> dict[str, Any]:
-    """Return the JSON Schema that says which fields there are; empty for a type that has none."""
+    """Return the JSON Schema of a model, for the names of its fields; empty for a type without a schema."""
     try:
         return kept_schema(model)
     except PydanticUserError:

@@ -1,9 +1,9 @@
-"""Edit a document through a form: its fields as boxes, and changed boxes as text again.
+"""Edit a document through a form: show its fields as boxes and write changed boxes into the text.
 
 `form_of` returns the fields of a document, generated from the schema of its model. `merged` puts changed boxes
-into the text; `add_entry`, `copy_entry` and `remove_entry` change its tables. Order, spelling and comments of all
-other lines stay. A change that would lose a comment elsewhere, or any other value, is an error: the text itself
-can still be changed.
+into the text; `add_entry`, `copy_entry` and `remove_entry` change its tables. Order, spelling and comments of
+all other lines stay. A change that would lose another value or a comment on another line is an error; the user
+can still edit the text.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from hat.problem import DocumentError, HatError, Loc, field_name, shown
 from hat.toml import table_of
 
 MAX_FIELDS = 1500
-"""Fields of one form; a document with more is changed as text."""
+"""Fields of one form; the user edits a larger document as text."""
 MAX_PAIR = 2
-"""A list of at most this many items has one box of one line."""
+"""A list limited to this many items has a box of one line."""
 NUMBER = re.compile(r"[+-]?(\d[\d_]*)(\.[\d_]+)?([eE][+-]?\d+)?")
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 STRINGS = r'"""(?:[^\\]|\\.)*?"""|\'\'\'.*?\'\'\'|"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\''
@@ -31,7 +31,7 @@ WORDS = {True: "true", False: "false"}
 
 
 class NotEditableError(HatError):
-    """A change that a form cannot make; the text can be changed by hand."""
+    """A change that a form cannot make; the user can edit the text instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,24 @@ class FormField:
     loc
         Place of its value in the document.
     group
-        The table it is in, as problems name it; empty at the top.
+        Name of its table, as in problems; empty at the top.
     help
         Its description.
     text
-        Value as text: a list has an item a line, a pair has a comma; empty where the document does not set it.
+        Value as text: one item of a list per line, a comma between the items of a pair; empty if the document
+        does not set the field.
     default
-        Value of a field that is not set, if that is known.
+        Value of a field that is not set, if known.
     unit, example
-        As the schema has them, or empty.
+        From the schema, or empty.
     choices
         Legal values; empty: any.
     is_list, is_pair
-        Whether it has an item a line; whether it has at most two items, on one line.
+        Whether the box has one item per line; whether it has at most two items on one line.
     required
         Whether the document must set it.
     locked
-        Why only the text can change it; empty: a box can.
+        Reason why only the text can change it; empty if the box can.
     """
 
     loc: Loc
@@ -103,7 +104,7 @@ class FormTable:
     heading
         Name of an entry: its ``name``, its ends, or its number.
     fields
-        Boxes: of a table its own, of ``values`` one an entry.
+        Boxes of a table; of ``values``, one box per entry.
     tables
         Tables inside a table, or entries.
     columns
@@ -135,7 +136,7 @@ class FormTable:
         return "an" if self.noun[:1] in "aeio" else "a"
 
     def walk(self) -> Iterator[FormTable]:
-        """Yield it and all tables below, in order."""
+        """Yield this table and all tables below it, in order."""
         yield self
         for table in self.tables:
             yield from table.walk()
@@ -315,14 +316,14 @@ def _number_text(value: float) -> str:
 
 
 def _value(text: str, field: FormField, kinds: Sequence[str]) -> Any:
-    """Return the value of a box's text; None where it is empty."""
+    """Return the value of a box's text; None if the text is empty."""
     if field.is_list:
         return [_scalar(item, kinds) for item in _items(text, field)] or None
     return _scalar(text, kinds) if text.strip() else None
 
 
 def _items(text: str, field: FormField) -> list[str]:
-    """Return the items of a list's box: a line each, those of a pair between commas."""
+    """Return the items of a list's box: one per line, or separated by commas in a pair."""
     parts = re.split(r"[,\n]", text) if field.is_pair else text.splitlines()
     return [part.strip() for part in parts if part.strip()]
 
@@ -346,11 +347,11 @@ def merged(base: str, text: str, boxes: Mapping[str, str], model: type[Any]) -> 
     Parameters
     ----------
     base
-        The text that the form was made from: a box that differs from it was changed.
+        Text that the form was made from; a box that differs from it was changed.
     text
-        The text beside the form now. Where both changed one value, the text wins.
+        Current text beside the form. If text and box both changed a value, the text wins.
     boxes
-        Text of the boxes, by the name of their fields.
+        Text of each box, by the name of its field.
 
     Raises
     ------
@@ -386,7 +387,7 @@ def _same(text: str, field: FormField) -> bool:
 
 
 def _kinds(whole: Any, loc: Loc) -> Sequence[str]:
-    """Return the types that the schema takes at a place; of a list those of its items."""
+    """Return the types that the schema accepts at a place; for a list, the types of its items."""
     kind = whole
     for part in loc:
         if isinstance(part, int):
@@ -404,7 +405,7 @@ def _kinds(whole: Any, loc: Loc) -> Sequence[str]:
 
 
 def _with(text: str, loc: Loc, value: Any) -> str:
-    """Return a text with another value at a place, or without one; everything else stays."""
+    """Return a text with the value at a place replaced, or removed if `value` is None; the rest stays."""
     import tomlkit  # noqa: PLC0415 - slow to load, for changes only
 
     wanted = _changed(table_of(text, ""), loc, value)
@@ -437,7 +438,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _changed(data: dict[str, Any], loc: Loc, value: Any) -> dict[str, Any]:
-    """Return a document with another value at a place."""
+    """Return a copy of a document with the value at a place replaced, or removed if `value` is None."""
     wanted = copy.deepcopy(data)
     node: Any = wanted
     for part in loc[:-1]:
@@ -450,7 +451,7 @@ def _changed(data: dict[str, Any], loc: Loc, value: Any) -> dict[str, Any]:
 
 
 def _write(document: Any, loc: Loc, value: Any) -> None:
-    """Change a document of tomlkit's; the comment of a line that goes stays as a line."""
+    """Change a tomlkit document; if a line is removed, its comment stays on a line of its own."""
     import tomlkit  # noqa: PLC0415 - as in `_with`
 
     node = document
@@ -479,9 +480,9 @@ def add_entry(
     Parameters
     ----------
     table
-        The list or mapping, of the form of this text.
+        The list or mapping; from the form of this text.
     values
-        First values of the entry; of a mapping of values one, by any name.
+        First values of the entry. For a mapping of values: the one value, under any name.
     key
         Name of the entry in a mapping.
 
@@ -514,7 +515,7 @@ def add_entry(
         node[key] = dict(values)
     spans = _spans(text)
     lines = text.splitlines(keepends=True)
-    # After the last entry; else after the table around; else at the end.
+    # Insert after the last entry; without entries after the enclosing table; without it at the end.
     around = [loc for loc in (table.loc, table.loc[:-1]) if loc]
     ends = ([span.end for span in spans if span.loc[: len(loc)] == loc] for loc in around)
     last = max(next(filter(None, ends), [len(lines)]))
@@ -588,7 +589,7 @@ def remove_entry(text: str, loc: Loc) -> str:
 
 
 def _checked(text: str, wanted: Mapping[str, Any], loc: Loc, change: str) -> str:
-    """Return a changed text if it means the document that it should."""
+    """Return a changed text if it parses to the wanted document; else raise `NotEditableError`."""
     try:
         same = _equal(_without_empty(table_of(text, "")), _without_empty(wanted))
     except DocumentError:
@@ -599,7 +600,7 @@ def _checked(text: str, wanted: Mapping[str, Any], loc: Loc, change: str) -> str
 
 
 def _without_empty(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document without its empty tables at the top: the last entry leaves an empty mapping."""
+    """Drop the empty tables at the top of a document: removing the last entry leaves an empty mapping."""
     return {key: value for key, value in data.items() if value != {}}
 
 
@@ -624,7 +625,7 @@ def _assignments(values: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Lines of a table with a header: from the header up to the end of its last value."""
+    """Line range of a table, from its header to the end of its last value."""
 
     loc: Loc
     start: int
@@ -632,7 +633,7 @@ class _Span:
 
 
 def _spans(text: str) -> list[_Span]:
-    """Return the lines of each table that has a header, in order."""
+    """Return the line range of each table with a header, in order."""
     spans: list[_Span] = []
     counts: Counter[Loc] = Counter()
     for number, line in _statements(text):
@@ -661,7 +662,7 @@ def _spans(text: str) -> list[_Span]:
 
 
 def _statements(text: str) -> Iterator[tuple[tuple[int, int], str]]:
-    """Yield each header and assignment with its lines, the first and the one after the last."""
+    """Yield each header and assignment with its first line and the line after its last."""
     depth, begun, start = 0, -1, 0
     tokens = rf"{STRINGS}|#[^\n]*|[\[\]{{}}]|\n|[^\s\[\]{{}}#\"']+"
     number = 0

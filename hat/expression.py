@@ -1,7 +1,7 @@
 """Size expressions of a template: ``"grid*grid"``, ``"8*grid"``, ``"max(grid, 2)//3"``.
 
-An expression comes from a file and is never run as Python: its syntax tree is read against a short
-list of what is allowed, and every step is bounded, so that ``10**10**10`` is refused at once.
+An expression comes from a file and never runs as Python. The module checks its syntax tree against a short list
+of allowed nodes and bounds every step, so that it rejects ``10**10**10`` at once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TOO_LARGE = "is larger than 1e18"
 
 
 class ExpressionError(HatError, ValueError):
-    """A text that is no size expression, or one that has no value at these parameters."""
+    """A text is not a size expression, or the expression has no value at these parameters."""
 
     code = "expression-invalid"
 
@@ -65,20 +65,20 @@ FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "sqrt": math.sqrt,
     "log2": math.log2,
 }
-"""`min` and `max` take two values or more, the others one."""
+"""`min` and `max` take two values or more, the other functions take one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
     """A size as a function of an application's parameters.
 
-    Operators ``+ - * / // % **``, parentheses, functions `min max ceil floor sqrt log2`, names of
-    parameters. At most 200 characters; no value on the way may pass 1e18.
+    Operators ``+ - * / // % **``, parentheses, functions `min max ceil floor sqrt log2`, names of parameters.
+    At most 200 characters; no intermediate value may exceed 1e18.
 
     Attributes
     ----------
     text
-        As it was written.
+        Text in the document.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """The parameters it needs."""
+        """Names of the parameters that it uses."""
         used = {node.id for node in ast.walk(self._tree) if isinstance(node, ast.Name)}
         return frozenset(used - FUNCTIONS.keys())
 
@@ -195,7 +195,7 @@ def _invalid(text: str, why: str) -> ExpressionError:
 
 
 def _check(node: ast.expr, text: str, depth: int) -> None:
-    """Refuse what is not on the list."""
+    """Reject a node that is not on the list of allowed nodes."""
     if depth == 0:
         raise _invalid(text, "is nested too deeply")
     match node:

@@ -1,6 +1,7 @@
 """Files that users write: the bytes of a regular file of bounded size, and the table of a TOML file.
 
-No model is loaded here, so that a command can see the kind of a file before it loads what that kind needs.
+The module loads no model, so that a command can read the kind of a file before it loads the modules of that
+kind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hat import toml
 from hat.problem import DocumentError, HatError, Problem
 
 LARGEST = 16 * 2**20
-"""Bytes of the largest document that is read."""
+"""Largest document that is read, in bytes."""
 
 IRREGULAR = (
     (stat.S_ISDIR, "is a directory, not a file"),
@@ -35,7 +36,7 @@ REASONS = {
 
 
 class UnreadableError(HatError):
-    """Why a file cannot be read; the message follows the file's name. Permanent."""
+    """A file cannot be read; the message follows the file's name. Permanent."""
 
     code = "file-unreadable"
 
@@ -43,7 +44,7 @@ class UnreadableError(HatError):
 def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
     """Return the bytes of a regular file.
 
-    A pipe or a device is refused and never waited for.
+    A pipe or a device is an error; the function never waits for it.
 
     Raises
     ------

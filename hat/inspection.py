@@ -1,4 +1,4 @@
-"""``hat check``: which kind of document a file is, by its content, and what is wrong with it."""
+"""``hat check``: find the kind of a document by its content, and its problems."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ NAMES: Mapping[str, frozenset[str]] = {
 }
 
 Kind = tuple[Callable[[Mapping[str, Any]], bool], Callable[[], type[Any]]]
-"""Whether a document is of a kind; and what returns the model of that kind, called for a document of it."""
+"""A predicate for documents of a kind, and a function that returns their model, called for such a document.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was found out about a file.
+    """Kind, model and problems of a file.
 
     Attributes
     ----------
     kind
         ``application template``, ``user specifications``, another kind's name, or ``unknown``.
     document
-        What was checked, as its model; None if there are problems.
+        The document as its model; None if it has problems.
     problems
         Empty if the file may be used.
     """
@@ -47,14 +48,14 @@ class CheckResult:
 
 
 def check(path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None) -> list[Problem]:
-    """Return what is wrong with a file, an empty list if nothing is; never raises."""
+    """Return the problems of a file; never raise."""
     return list(inspect(path, others).problems)
 
 
 def inspect(
     path: str | os.PathLike[str], others: Mapping[str, Kind] | None = None, text: str | None = None
 ) -> CheckResult:
-    """Return the kind of a file and what is wrong with it.
+    """Return the kind of a file and its problems.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def inspect(
         Kinds beside template and user specifications, tried first: a predicate on the document's
         top level, and a model.
     text
-        What the file is about to say, in place of what it says.
+        New text of the file, checked in place of its present content.
     """
     kind = UNKNOWN
     try:
@@ -77,7 +78,7 @@ def inspect(
 
 
 def kind_of(data: Mapping[str, Any], others: Mapping[str, Kind] | None = None) -> str:
-    """Return the kind of document that a table is; an empty one is a user's.
+    """Return the kind of a document; an empty document is ``user specifications``.
 
     Examples
     --------
@@ -97,7 +98,7 @@ def kind_of(data: Mapping[str, Any], others: Mapping[str, Kind] | None = None) -
 
 
 def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> object:
-    """Return a document of a known kind as its model."""
+    """Return a document as the model of its kind."""
     if kind in others:
         model = others[kind][1]()
         checked: object = document.validate(model)
@@ -126,7 +127,7 @@ def _checked(document: Document, kind: str, others: Mapping[str, Kind]) -> objec
 
 
 def _check_template(template: ApplicationTemplate, document: Document, folder: Path) -> None:
-    """Raise what only shows at the defaults, or beside the file."""
+    """Raise problems of sizes at the default parameters, and of scripts missing beside the file."""
     problems = document.located(_problems_at_defaults(template))
     programs = {("program",): template.program} | {
         ("implementation", i, "program"): one.program
@@ -145,7 +146,7 @@ def _check_template(template: ApplicationTemplate, document: Document, folder: P
 
 
 def _check_metric(specifications: UserSpecifications, document: Document) -> None:
-    """Raise what is wrong with the file of the user's own metric; it is read and not run."""
+    """Raise the problems of the file of the user's own metric; the file is parsed and never run."""
     place, _, name = specifications.objective.measure.rpartition(":")
     if not place.endswith(".py"):
         return
@@ -171,7 +172,7 @@ def _of_metric(document: Document, wrong: str, *, code: str) -> Problem:
 
 
 def _defined(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a module's own lines define, in whatever branch; `*` for all of another's."""
+    """Yield the names that a module defines in any branch; `*` for a star import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
@@ -182,7 +183,7 @@ def _defined(tree: ast.Module) -> Iterator[str]:
 
 
 def _problems_at_defaults(template: ApplicationTemplate) -> list[Problem]:
-    """Return the sizes that have no value when every parameter has its default."""
+    """Return the problems of sizes that have no value when every parameter has its default."""
     if any(parameter.default is None for parameter in template.parameters.values()):
         return []
     try:

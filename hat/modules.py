@@ -1,8 +1,8 @@
-"""The modules of an application template: what its parameters, data, tasks and implementations are.
+"""The modules of an application template: parameters, data, tasks and implementations.
 
 The paper's template has a Structure module (`Structure`, `Data`, `Task`; Berman et al. 1996, Figure 12), an
 Implementation module (`Implementation`; Figure 13) and an Interface module (`Interface`; Figure 14).
-`Parameter` is ours: the paper's template describes one problem size.
+`Parameter` is not in the paper: its template describes one problem size.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Data(StrictTable):
 
 
 class Task(StrictTable):
-    """One task: what it does to which data."""
+    """One task, with the data that it uses."""
 
     name: Name = Field(
         description="Name of the task, for implementations and interfaces.", examples=["sweep"]
@@ -104,7 +104,7 @@ class Task(StrictTable):
 
 
 class Interface(StrictTable):
-    """What moves between two tasks on distinct hosts (Berman et al. 1996, Figure 14)."""
+    """Data that moves between two tasks on distinct hosts (Berman et al. 1996, Figure 14)."""
 
     sender: Name = Field(alias="from", description="Task that sends.", examples=["sweep"])
     receiver: Name = Field(alias="to", description="Task that receives.", examples=["sweep"])
@@ -130,7 +130,7 @@ ParameterKind = Literal["integer", "number", "text"]
 
 
 class Parameter(StrictTable):
-    """One parameter: its default, its range and what it means.
+    """One parameter: its default, its range and its meaning.
 
     Examples
     --------
@@ -158,7 +158,7 @@ class Parameter(StrictTable):
 
     @property
     def kind(self) -> ParameterKind:
-        """The kind of value: as declared, else that of the default, else an integer."""
+        """The kind of value: the declared kind, else the kind of the default, else an integer."""
         if self.declared_kind:
             return self.declared_kind
         if isinstance(self.default, str):
@@ -166,7 +166,7 @@ class Parameter(StrictTable):
         return "number" if isinstance(self.default, float) else "integer"
 
     def accept(self, value: Value) -> Value:
-        """Return a value, perhaps typed on a command line, as this parameter takes it.
+        """Convert a value, for example text from a command line, to the kind of this parameter.
 
         Raises
         ------
@@ -255,7 +255,7 @@ PLACEHOLDER = re.compile(r"\{(\w*)\}")
 
 
 def _argument(text: str) -> str:
-    """Refuse braces that are no placeholder: a mistake would reach the program."""
+    """Reject braces that are not a placeholder: the mistake would reach the program."""
     if re.search(r"[{}]", PLACEHOLDER.sub("", text)) or "{}" in text:
         raise InvalidValueError(
             "braces must enclose a name, as in {python}", code="placeholder-invalid"
@@ -265,7 +265,7 @@ def _argument(text: str) -> str:
 
 Argument = Annotated[Line, AfterValidator(_argument)]
 Program = Annotated[tuple[Argument, ...], Field(min_length=1, max_length=1000)]
-"""A command as a list, never a shell's line: ``["{python}", "solver.py"]``."""
+"""A command as a list of arguments, never a shell command line: ``["{python}", "solver.py"]``."""
 
 LAUNCHER = re.compile(
     r"(?:mpiexec|mpirun)(?:\.(?:hydra|gforker|mpich|openmpi|slurm|lam))?|mpiexec_mpt|orterun|prterun|prun|aprun|"
@@ -279,7 +279,7 @@ WRAPPERS = re.compile(
 
 
 def nested_launcher(program: Program) -> tuple[int, str] | None:
-    """Return the index and the name of a launcher of ranks that a program would run; None: it runs none.
+    """Return index and name of the rank launcher that a program would run; None if it runs no launcher.
 
     Examples
     --------
@@ -310,7 +310,7 @@ Platforms = Annotated[
 
 
 class Requirements(StrictTable):
-    """What a host must have before an implementation can run there."""
+    """Python modules and commands that a host must have to run an implementation."""
 
     modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")], ...] = Field(
         (), description="Python modules that must be importable.", examples=[["numpy"]]
@@ -321,7 +321,7 @@ class Requirements(StrictTable):
 
 
 class ExpectedResult(StrictTable):
-    """A function that computes the result by other means than the program: a verification compares the two."""
+    """A function that computes the result independently of the program; verification compares the two."""
 
     function: Choice = Field(
         description="The function, as file.py:name in the template's folder or module:name. It is called with "
@@ -391,14 +391,13 @@ class Implementation(StrictTable):
     description: Text = Field("", description="Note on the implementation.")
 
     def runs_on(self, platform: str) -> bool:
-        """Return whether a host of this platform can run it; an unknown one is an empty text."""
+        """Return whether a host of this platform can run it; an empty text is an unknown platform."""
         return any(p == ANY or (platform and fnmatchcase(platform, p)) for p in self.platforms)
 
     def cost(self, platform: str) -> float | None:
-        """Return the measured seconds per point on a platform, None where nobody measured.
+        """Return the measured seconds per point on a platform; None without a measurement.
 
-        An exact entry wins over a pattern, the first pattern over later ones and over the general
-        figure.
+        An exact entry wins over a pattern, the first pattern over later patterns and over the general figure.
         """
         if platform in self.measured:
             return self.measured[platform]

@@ -1,8 +1,8 @@
-"""On which line a TOML document says what: tomlkit's parser, with the line of each item noted.
+"""The line of each value of a TOML document: tomlkit's parser, extended to record lines.
 
-tomlkit keeps every item of a document but not its line, and it gathers the elements of an array of tables
-that other tables stand between, so lines cannot be counted in what it has read. They are noted while it
-reads: those of values by item, those of headers by name and order.
+tomlkit keeps every item of a document but not its line. It also joins the elements of an array of tables that
+other tables separate, so lines cannot be counted in the parsed document. The parser therefore records lines
+while it reads: lines of values by item, lines of headers by name and order.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from hat.problem import Loc
 
 RENAMED = "-set-again"
 ATTEMPTS = 8
-"""The name may also stand in the value, or in a comment, after the key that is looked for."""
+"""Occurrences of the name that are tried: a value or a comment after the key may contain the name as well."""
 
 
 def lines_of(text: str) -> Mapping[Loc, int]:
-    r"""Return the line of every key, header and array element of a TOML text; empty if it is none.
+    r"""Return the line of every key, header and array element of a TOML text; empty if the text is not TOML.
 
     Examples
     --------
@@ -36,23 +36,23 @@ def lines_of(text: str) -> Mapping[Loc, int]:
     try:
         walk = _Walk(parser)
         walk.visit((), parser.parse())
-    except Exception:  # noqa: BLE001 - what is wrong is told without its line, whatever tomlkit trips over
+    except Exception:  # noqa: BLE001 - after any error of tomlkit the problems are reported without lines
         return {}
     return walk.known
 
 
 def repetition(text: str, end: int) -> tuple[Loc, int, int] | None:
-    r"""Return the place of a key that is set twice, the line it is first set on and the one that repeats it.
+    r"""Return the place of a key that is set twice, with the lines of the first and the second assignment.
 
-    Neither `tomllib` nor tomlkit says where the key was set first. So the second one is given another name:
-    when the text can be read then, the positions of both are known.
+    Neither `tomllib` nor tomlkit reports the line of the first assignment. So the function renames the second
+    key; if the text then parses, the lines of both are known.
 
     Parameters
     ----------
     text
-        A TOML document whose only mistake is that repetition.
+        A TOML document in which this repetition is the only mistake.
     end
-        Where in the text the mistake was noticed: the key is before it.
+        Offset in the text at which the parser found the mistake; the key stands before it.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def repetition(text: str, end: int) -> tuple[Loc, int, int] | None:
 
 
 def _repeated_name(text: str) -> str:
-    """Return the name that tomlkit says is set twice; empty where it says something else."""
+    """Return the name that tomlkit reports as set twice; empty after any other error."""
     try:
         Parser(text).parse()
     except Exception as error:  # noqa: BLE001 - as above
@@ -84,7 +84,7 @@ def _repeated_name(text: str) -> str:
 
 
 class _PositionParser(Parser):
-    """tomlkit's parser, which also notes lines.
+    """tomlkit's parser, extended to record lines.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class _PositionParser(Parser):
 
 
 class _Walk:
-    """One way through all items of a document, each with its place."""
+    """One traversal of all items of a document, each with its place."""
 
     def __init__(self, parser: _PositionParser) -> None:
         self.known: dict[Loc, int] = {}
@@ -127,14 +127,14 @@ class _Walk:
         self._elements: Counter[Loc] = Counter()  # an array of tables may be in several pieces
 
     def visit(self, loc: Loc, item: Item | Container) -> None:
-        """Note the line of an item and of all below it."""
+        """Record the line of an item and of all items below it."""
         headers = self._headers[item.display_name or ""] if isinstance(item, Table) else ()
         line = headers.popleft() if headers else self._values.get(id(item), 0)
         if line:
             for end in range(1, len(loc) + 1):
                 self.known.setdefault(loc[:end], line)
         if isinstance(item, Table) and line:
-            self.known[loc] = line  # stronger than what a table below it implied
+            self.known[loc] = line  # replaces the line inferred from a table below it
         for part, below in self._below(loc, item):
             self.visit((*loc, part), below)
 

@@ -1,4 +1,4 @@
-"""What is wrong with a document: one `Problem` a line, all of them in one `DocumentError`."""
+"""The problems of a document: each `Problem` prints one line, and one `DocumentError` holds them all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
 
 Loc = tuple[str | int, ...]
-"""Where a value stands in a document: keys, and indexes of arrays."""
+"""Place of a value in a document: keys, and indexes of arrays."""
 
 MAX_VALUE = 60
 MAX_MESSAGE = 400
@@ -16,7 +16,7 @@ MAX_LINES = 50
 
 
 class HatError(Exception):
-    """Base class of the errors of `hat`; the message is for the user, one line a problem. Permanent.
+    """Base class of the errors of `hat`; the message addresses the user, one line per problem. Permanent.
 
     `nws` and `apples` have a base class that takes code and fields in the same way; a test holds them equal.
 
@@ -48,18 +48,18 @@ class InvalidValueError(HatError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong.
+    """One problem of a document.
 
     Attributes
     ----------
     file
-        The document, or where else the value came from (``--set``).
+        The document, or another source of the value (``--set``).
     line
-        Counted from 1; None where there is no line to name.
+        Counted from 1; None if the problem has no line.
     field
-        Such as ``host[1].cpu``; empty where it is the whole document.
+        Such as ``host[1].cpu``; empty for the whole document.
     message
-        What would be right, and what is.
+        The rule, and the value that breaks it.
     suggestion
         The nearest legal name, or empty.
     code
@@ -93,7 +93,7 @@ class DocumentError(HatError):
     problems
         In the order of the document; never empty.
     code
-        That of the problems if all have the same, else ``document-invalid``.
+        The code of the problems if all have the same code, else ``document-invalid``.
     fields
         File, line and field of the first problem, and all `problems` as a list of mappings.
     """
@@ -120,7 +120,7 @@ class DocumentError(HatError):
 
 
 def printable(text: str, longest: int = MAX_MESSAGE) -> str:
-    r"""Return `text` on one line: control characters escaped, the middle of long text cut.
+    r"""Return `text` on one line: escape control characters, cut the middle of long text.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def printable(text: str, longest: int = MAX_MESSAGE) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as a message echoes it: short, printable, in the words of TOML.
+    """Return a value as a message shows it: short, printable, in the terms of TOML.
 
     Examples
     --------

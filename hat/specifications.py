@@ -1,4 +1,4 @@
-"""`UserSpecifications`: what the user wants (Berman et al. 1996, section 4.3.3).
+"""`UserSpecifications`: the user's requirements (Berman et al. 1996, section 4.3.3).
 
 Execution constraints, the performance objective and preferences. An empty file is legal: any host,
 no limit, the shortest execution time, no risk.
@@ -24,11 +24,11 @@ from hat.fields import (
 from hat.problem import nearest
 
 MEASURES = ("execution_time", "cost", "speedup")
-"""The objectives that come with apples; any other is the user's own metric."""
+"""The built-in objectives; any other name is the user's own metric."""
 
 
 class Constraints(StrictTable):
-    """What a schedule must keep to.
+    """Limits that a schedule must respect.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Constraints(StrictTable):
     )
 
     def refusal(self, host: str, site: str) -> str | None:
-        """Return why a host may not be used, None if it may."""
+        """Return why a host may not be used; None if it may."""
         if self.hosts and host not in self.hosts:
             return f"host {host} is not among the user's hosts"
         if self.sites and site not in self.sites:
@@ -105,7 +105,7 @@ class Constraints(StrictTable):
 
 
 class Objective(StrictTable):
-    """What makes one schedule better than another."""
+    """The measure by which schedules are compared."""
 
     measure: Choice = Field(
         "execution_time",
@@ -151,7 +151,7 @@ class Objective(StrictTable):
 
 
 class Preferences(StrictTable):
-    """What to attempt, where the objective leaves a choice."""
+    """Wishes that decide between schedules, and settings of a run."""
 
     prefer: tuple[Name, ...] = Field(
         (), description="Hosts or sites the user likes better.", examples=[["lab"]]
@@ -207,7 +207,7 @@ class Preferences(StrictTable):
 
 
 class UserSpecifications(StrictTable):
-    """What one user wants of an agent.
+    """Constraints, objective and preferences of one user.
 
     Examples
     --------

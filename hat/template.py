@@ -1,8 +1,8 @@
 """`ApplicationTemplate`: the Heterogeneous Application Template (Berman et al. 1996, 4.3.2).
 
-What the application is, apart from any machine and any user: Structure (Figure 12), Implementation
-(Figure 13) and Interface (Figure 14). Only the name and the program are needed; whatever else is
-left out is assumed, and `ApplicationTemplate.missing` says so.
+A template describes the application independently of machines and users: Structure (Figure 12), Implementation
+(Figure 13) and Interface (Figure 14). Only the name and the program are required; other fields have defaults,
+and `ApplicationTemplate.missing` lists the defaults in use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hat.problem import DocumentError, Loc, Problem, nearest, shown
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Something a template does not say, and what is taken for it."""
+    """A field that a template leaves out, and the value assumed for it."""
 
     field: str
     value: str
@@ -46,8 +46,8 @@ class Assumption:
         return f"{self.field}: {self.value}"
 
 
-# What is assumed is constructed without validation, which would build a validator of each class while the
-# module loads: a command that reads one file needs none of them.
+# The defaults are constructed without validation. Validation would build a validator of each class while the
+# module loads, and a command that reads one file needs none of them.
 PARAMETERS = {
     "grid": Parameter.model_construct(
         default=1000, minimum=1.0, description="Points on a side of the grid."
@@ -71,7 +71,7 @@ ASSUMED: Mapping[str, str] = {
 
 
 class ApplicationTemplate(StrictTable):
-    r"""What an agent must know of an application to schedule it.
+    r"""The facts about an application that an agent needs to schedule it.
 
     Examples
     --------
@@ -136,22 +136,22 @@ class ApplicationTemplate(StrictTable):
 
     @property
     def rows(self) -> Expression:
-        """Rows of the grid, as given or assumed."""
+        """Rows of the grid; by default the parameter ``grid``."""
         return self.structure.rows or Expression("grid")
 
     @property
     def columns(self) -> Expression:
-        """Points in a row, as given or assumed."""
+        """Points in a row; by default as many as rows."""
         return self.structure.columns or self.rows
 
     @property
     def iterations(self) -> Expression:
-        """Iterations, as given or assumed."""
+        """Iterations; by default the parameter ``iterations``, or 1 if the template has none."""
         assumed = "iterations" if "iterations" in self.parameters else "1"
         return self.structure.iterations or Expression(assumed)
 
     def missing(self) -> tuple[Assumption, ...]:
-        """Return what the template does not say, with what is assumed for it.
+        """Return each field that the template leaves out, with the value assumed for it.
 
         Examples
         --------
@@ -189,9 +189,9 @@ class ApplicationTemplate(StrictTable):
         Raises
         ------
         DocumentError
-            With every parameter that is unknown, missing or out of range, and every size that has
-            no value; `source` is what the problems call the place the parameters came from. A size
-            that has no value at the defaults either is a problem of `document`, this template's.
+            With every parameter that is unknown, missing or out of range, and every size that has no value; the
+            problems name `source` as the origin of the parameters. If sizes have no value at the default
+            parameters either, the problems name `document`, the template's document.
 
         Examples
         --------
@@ -241,7 +241,7 @@ class ApplicationTemplate(StrictTable):
         return application
 
     def _fails_at_defaults(self, parameters: Mapping[str, Value] | None) -> bool:
-        """Return whether sizes have no value whatever `parameters` say."""
+        """Return whether sizes have no value at the default parameters either."""
         if not parameters:
             return True
         try:
@@ -264,8 +264,8 @@ class ApplicationTemplate(StrictTable):
     ) -> tuple[str, ...]:
         """Return the argument list that starts an implementation.
 
-        ``{python}`` and ``{parameter}`` are replaced; an argument that names a file in `folder`,
-        the template's own, becomes that file's path. Never a shell's line.
+        ``{python}`` and ``{parameter}`` are replaced; an argument that names a file in `folder`, the template's
+        own, becomes that file's path. The list is never a shell command line.
         """
         program = self.implementation(implementation).program or self.program or ()
         values = {**(parameters or {}), "python": python}
@@ -321,7 +321,7 @@ class ApplicationTemplate(StrictTable):
                 yield Fault((*loc, index), why, code="launcher-nested")
 
     def _threads(self) -> Iterator[Fault]:
-        """Yield what is said of implementations by threads that cannot be."""
+        """Yield the fields that contradict an implementation by threads."""
         by_threads = {one.name for one in self.implementations if one.threads}
         if len(by_threads) == len(self.implementations):
             why = "is for a set of one host: an implementation by ranks, for several, is missing"
@@ -337,7 +337,7 @@ class ApplicationTemplate(StrictTable):
                 yield Fault(("implementation", i, "threads"), why, code="field-conflict")
 
     def _unknown_names(self) -> Iterator[Fault]:
-        """Yield each name that refers to an entry that is not there; assumed entries take any."""
+        """Yield each name that refers to a missing entry; assumed entries match any name."""
         tasks, data = [task.name for task in self.tasks], [entry.name for entry in self.data]
         given = self.model_fields_set
         if {"data", "tasks"} <= given:

@@ -1,8 +1,8 @@
-"""TOML text: from bytes to a table, or the line on which it stops being TOML; and from values to text.
+"""Read TOML text into a table, or report the line that is not TOML; write values as TOML text.
 
-`table_of` reads with `tomllib`, which is quick and knows no lines; what tomlkit adds (`hat.positions`: the
-line of each value) is computed only once something is wrong. `dump` writes with tomlkit, which keeps the
-comments of a text that is written over.
+`table_of` reads with `tomllib`, which is quick and does not record lines. `hat.positions` computes the line of
+each value with tomlkit, only for a document with problems. `dump` writes with tomlkit, which keeps the comments
+of the text that it updates.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 from hat.problem import DocumentError, Problem, field_name, printable, shown
 
 DEEPEST = 64
-"""Parts of a key that are read; `tomllib` takes quadratic time for a key of very many."""
+"""Maximal parts of a key; the time of `tomllib` is quadratic in the parts."""
 MAX_DIGITS = 4300
-"""Digits of a number that are read: Python converts no more, and `tomllib` takes a hundred bytes for each."""
+"""Maximal digits of a number: Python converts no more, and `tomllib` needs a hundred bytes for each."""
 
 POSITION = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 SET_TWICE = ("Cannot overwrite", "Cannot declare", "Cannot mutate", "Duplicate", "Cannot redefine")
-"""How the messages of `tomllib` begin that mean one key has two values."""
+"""First words of the messages of `tomllib` that report a key with two values."""
 
 PART = r"""(?: [A-Za-z0-9_-]++ | "(?:[^"\\\n]++|\\.)*+" | '[^'\n]*+' ) [ \t]*+ \. [ \t]*+"""
 LONG_NUMBER = re.compile(f"[0-9A-Fa-f_]{{{MAX_DIGITS + 1}}}")
@@ -37,7 +37,7 @@ BOMB = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-"""A key of too many parts or a number of too many digits; or a string or a comment, in which there is neither."""
+"""A key of too many parts or a number of too many digits. The pattern skips strings and comments."""
 
 
 # ------------------------------------------------------------------------------- reading
@@ -56,12 +56,12 @@ def _decoded(content: bytes, source: str) -> str:
 
 
 def table_of(text: str, source: str) -> dict[str, Any]:
-    """Return what a TOML text says.
+    """Return the table of a TOML text.
 
     Raises
     ------
     DocumentError
-        With the one place at which the text is no TOML.
+        With the first place at which the text is not TOML.
     """
     if any(line.count(".") > DEEPEST for line in text.split("\n")) or LONG_NUMBER.search(text):
         for match in BOMB.finditer(text):
@@ -79,7 +79,7 @@ def table_of(text: str, source: str) -> dict[str, Any]:
 
 
 def _explain(message: str, text: str, source: str) -> NoReturn:
-    """Raise what `tomllib` found with its line; of a key that was set twice its name and both lines."""
+    """Raise the error of `tomllib` with its line; for a key that is set twice, with its name and both lines."""
     position = POSITION.search(message)
     what = POSITION.sub("", message)
     line, column = text.rstrip("\n").count("\n") + 1, 0
@@ -90,7 +90,7 @@ def _explain(message: str, text: str, source: str) -> NoReturn:
 
         lines = text.split("\n")
         end = sum(len(one) + 1 for one in lines[: line - 1]) + (column or len(lines[line - 1]))
-        # What comes after this line may be wrong too, and is left out.
+        # The text after this line may have other mistakes, so it is left out.
         if twice := repetition("\n".join(lines[:line]) + "\n", end):
             loc, first, again = twice
             said = f"is set twice (first on line {first})"
@@ -107,20 +107,20 @@ def _refuse(source: str, line: int | None, message: str) -> NoReturn:
 
 # ------------------------------------------------------------------------------- writing
 def dump(value: object, *, over: str = "") -> str:
-    r"""Return a model, a dataclass or a mapping as TOML text that `parse` reads as an equal one.
+    r"""Return a model, a dataclass or a mapping as TOML text; `parse` reads the text as an equal object.
 
-    Only what was set is written: a default that nobody chose stays out, and so does None.
+    Only fields that were set are written: defaults and None are left out.
 
     Parameters
     ----------
     over
-        A TOML text whose comments, order and spelling are kept wherever it says the same. A comment
+        A TOML text to update. Where its values stay equal, comments, order and spelling stay too. A comment
         above a header counts as the end of the table before it.
 
     Raises
     ------
     TypeError, ValueError
-        For what TOML cannot say: a lone surrogate, an object of another kind.
+        TOML cannot represent the value: a lone surrogate, or an object of another kind.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def dump(value: object, *, over: str = "") -> str:
     document = tomlkit.parse(over)
     _write(document, _plain(value))
     text = tomlkit.dumps(document).lstrip("\n")
-    text.encode()  # a lone surrogate is no text
+    text.encode()  # raises for a lone surrogate
     return text or "\n"
 
 
@@ -159,7 +159,7 @@ def _plain(value: object) -> Mapping[str, Any]:
 
 
 def _write(table: Any, wanted: Mapping[str, Any]) -> None:
-    """Let a table of tomlkit's say what is wanted, changing only what it says otherwise."""
+    """Set a tomlkit table to the wanted values; change only the values that differ."""
     says = table.unwrap()
     for key in says.keys() - wanted.keys():
         del table[key]
@@ -179,19 +179,19 @@ def _write(table: Any, wanted: Mapping[str, Any]) -> None:
 
 
 def _has_headers(value: object) -> bool:
-    """Tell whether a value gets headers of its own: a table, or a list of nothing but tables."""
+    """Return whether a value gets headers of its own: a table, or a list of tables only."""
     return isinstance(value, Mapping) or _are_tables(value)
 
 
 def _are_tables(value: object) -> bool:
-    """Tell whether a value is a list of nothing but tables."""
+    """Return whether a value is a list of tables only."""
     if not isinstance(value, list | tuple):
         return False
     return bool(value) and all(isinstance(entry, Mapping) for entry in value)
 
 
 def _item(value: object) -> Any:
-    """Return a value as tomlkit's, with an empty line before each header."""
+    """Return a value as a tomlkit item, with an empty line before each header."""
     import tomlkit  # noqa: PLC0415 - as in `dump`
 
     if isinstance(value, Mapping):

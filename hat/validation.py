@@ -1,4 +1,4 @@
-"""The errors of pydantic's validation, worded as what would be right."""
+"""Messages for the errors of pydantic's validation; each states the rule that the value breaks."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ RULES: Mapping[str, str] = {
     "byte_size_unit": 'must be a number of bytes, such as 500000 or "2 GiB"',
     "recursion_loop": "must not contain itself",
 }
-"""By pydantic's name of the error; what stands in braces comes from its context."""
+"""Message by pydantic's name of the error; the error's context replaces the names in braces."""
 
 UNKNOWN_FIELD = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
-"""What a model and a dataclass call a field they do not have."""
+"""pydantic's names for an unknown field, of a model and of a dataclass."""
 
 AUTHORS = frozenset({"value_error", "assertion_error", "fault"})
-"""Errors whose message an author of a model wrote: taken as it is."""
+"""Errors with a message that the author of a model wrote; it is used unchanged."""
 
 
 CODES: Mapping[str, str] = {
@@ -79,7 +79,7 @@ CODES: Mapping[str, str] = {
 
 
 def code(error: ErrorDetails) -> str:
-    """Return the code of an error: that of a `Fault` or an error of ours, else by pydantic's name."""
+    """Return the code of an error: the code of a `Fault` or a coded error, else by pydantic's name."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in AUTHORS:
         own = context.get("code") or getattr(context.get("error"), "code", None)
@@ -88,7 +88,7 @@ def code(error: ErrorDetails) -> str:
 
 
 def rule(error: ErrorDetails) -> str:
-    """Return what would be right, without the value that is wrong."""
+    """Return the rule that the value breaks, without the value."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in AUTHORS:
         return re.sub(r"^(Value error|Assertion failed), ", "", error["msg"])
@@ -100,7 +100,7 @@ def rule(error: ErrorDetails) -> str:
 
 
 def is_echo(error: ErrorDetails) -> bool:
-    """Tell whether a list is called too short only because some of its entries are wrong."""
+    """Return whether pydantic reports a list as too short only because some of its entries are invalid."""
     if error["type"] != "too_short":
         return False
     return len(error["input"]) >= int(error["ctx"]["min_length"])
@@ -117,7 +117,7 @@ def message(errors: Iterable[ErrorDetails]) -> str:
 
 
 def suggestion(error: ErrorDetails) -> str:
-    """Return the nearest legal value of a choice, or what an author suggests."""
+    """Return the nearest legal value of a choice, or the suggestion of the model's author."""
     if error["type"] in {"literal_error", "enum"} and isinstance(error["input"], str):
         return nearest(error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]))
     return str(error.get("ctx", {}).get("suggestion", ""))
@@ -140,7 +140,7 @@ def _value(error: ErrorDetails) -> str:
 
 
 def trimmed(loc: Loc, data: object, *, keep_last: bool) -> Loc:
-    """Return the part of pydantic's `loc` that is in the document: no names of types and branches.
+    """Return the part of pydantic's `loc` that is in the document, without names of types and union branches.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def trimmed(loc: Loc, data: object, *, keep_last: bool) -> Loc:
 
 
 def _entry(data: object, part: str | int) -> object | None:
-    """Return what stands at a key or an index; TOML itself has no None."""
+    """Return the value at a key or an index; None if it is missing (TOML has no None)."""
     if isinstance(part, int):
         return data[part] if isinstance(data, list) and part < len(data) else None
     return data.get(part) if isinstance(data, dict) else None
@@ -174,7 +174,7 @@ def legal_names(schema: Json, loc: Loc) -> list[str]:
 
 
 def _alternatives(schema: Json, nodes: Iterable[Json]) -> Iterator[Json]:
-    """Yield the schemas that `nodes` stand for, references and unions resolved."""
+    """Yield the schemas of `nodes`, with references and unions resolved."""
     waiting, seen = list(nodes), set()
     while waiting:
         node = waiting.pop()
