@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from apples.ui.command_line import Entry, run
+try:
+    from apples.ui.command_line import Entry, run
+except KeyboardInterrupt:  # Ctrl-C while Python imports; `run` handles a later one
+    raise SystemExit(130) from None
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Plan and run": {

@@ -68,7 +68,14 @@ def help_of(words: str) -> Help:
 
 def _joined(paragraph: str) -> str:
     """Return a paragraph as one line."""
-    return " ".join(re.sub(r"(?<=\w)-\n +", "-", paragraph).split())
+    return " ".join(paragraph.split())
+
+
+def _filled(text: str, indent: str) -> str:
+    """Return the lines of a text, divided at spaces; `indent` precedes each line after the first."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _parameters(section: str) -> Iterator[tuple[str, str]]:
@@ -106,19 +113,13 @@ def _shared(commands: Iterable[str]) -> list[tuple[str, str]]:
 def _block(words: str, shared: set[tuple[str, str]]) -> str:
     """Return the block of a command; of an option that other commands have too, it has the name alone."""
     of_command = help_of(words)
-    lines = [
-        textwrap.fill(each, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        for each in of_command.text
-    ]
+    lines = [_filled(each, "  ") for each in of_command.text]
     names = " ".join(
         name.split()[0] for name, text in of_command.parameters if (name, text) in shared
     )
     entries = [_entry(each) for each in of_command.parameters if each not in shared]
     if names:
-        entries.append(
-            textwrap.fill(f"Shared: {names}", WIDTH, initial_indent="  ", subsequent_indent="    ")
-            + "\n"
-        )
+        entries.append(_filled(f"Shared: {names}", "    ") + "\n")
     return (
         f"$ {words} {of_command.usage}".rstrip()
         + "\n"
@@ -130,10 +131,7 @@ def _block(words: str, shared: set[tuple[str, str]]) -> str:
 def _entry(parameter: tuple[str, str]) -> str:
     """Return the lines of a parameter."""
     name, text = parameter
-    return (
-        textwrap.fill(f"{name}  {text}", WIDTH, initial_indent="  ", subsequent_indent="      ")
-        + "\n"
-    )
+    return _filled(f"{name}  {text}", "      ") + "\n"
 
 
 if __name__ == "__main__":

@@ -9,14 +9,17 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+try:
+    import click
 
-import hat
-from apples.applications import files as user_files
-from apples.errors import LaunchError, UsageError, coded, unwritable
-from apples.ui.command_line import Entry, command, run, say, show, show_answer, show_json
-from apples.ui.options import json_option
-from apples.ui.parameters import FILE, Excludes, argument, option
+    import hat
+    from apples.applications import files as user_files
+    from apples.errors import LaunchError, UsageError, coded, unwritable
+    from apples.ui.command_line import Entry, command, run, say, show, show_answer, show_json
+    from apples.ui.options import json_option
+    from apples.ui.parameters import FILE, Excludes, argument, option
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 if TYPE_CHECKING:
     from apples.applications.documents import CheckDocument, HostsDocument, NewDocument

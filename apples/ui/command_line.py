@@ -9,7 +9,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, TextIO
@@ -22,6 +22,7 @@ from apples.ui.parameters import Rule
 from apples.ui.terminal import escaped
 
 INTERRUPTED = 130
+NON_BREAKING_HYPHEN = "\N{NON-BREAKING HYPHEN}"
 HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -63,6 +64,34 @@ def _version_option(hidden: bool) -> click.Option:
     )
 
 
+class HelpFormatter(click.HelpFormatter):
+    """Wraps help at spaces only, so that a name such as ``--cores-per-node`` stays on one line."""
+
+    def write_text(self, text: str) -> None:
+        """Write a paragraph."""
+        super().write_text(_unbreakable(text))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        """Write a list of terms, each with its text beside it."""
+        super().write_dl([(term, _unbreakable(text)) for term, text in rows], col_max, col_spacing)
+
+    def getvalue(self) -> str:
+        """Return the help."""
+        return super().getvalue().replace(NON_BREAKING_HYPHEN, "-")
+
+
+def _unbreakable(text: str) -> str:
+    return text.replace("-", NON_BREAKING_HYPHEN)
+
+
+class Context(click.Context):
+    """The context of a command."""
+
+    formatter_class: type[click.HelpFormatter] = HelpFormatter
+
+
 class Command(click.Command):
     """A command: its answer goes to stdout, all else that is printed to stderr; rules between its options.
 
@@ -71,6 +100,8 @@ class Command(click.Command):
     rules
         Checked in this order before the function runs.
     """
+
+    context_class: type[click.Context] = Context
 
     def __init__(self, *arguments: Any, rules: tuple[Rule, ...] = (), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -97,6 +128,7 @@ class CommandGroup(click.Group):
     """A command of sub-commands."""
 
     command_class: type[click.Command] | None = Command
+    context_class: type[click.Context] = Context
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **{"no_args_is_help": True, **settings})
@@ -112,6 +144,8 @@ def command(
 
 class LazyGroup(click.Group):
     """The commands of a console script; a command's module is imported when the command is asked for."""
+
+    context_class: type[click.Context] = Context
 
     def __init__(
         self, name: str, entries: Mapping[str, Entry], renamed: Mapping[str, str], **settings: Any

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -62,6 +63,7 @@ def test_every_help_has_an_example_and_names_values_in_words(program):
             assert not {"TEXT", "INTEGER", "FLOAT", "PATH"} & {*values}, path
             missing = [each.name for each in found.params if each.required]
             assert done.out.count("[required") == len(missing), path
+            assert not re.search(r"\w-$", done.out, re.MULTILINE), path
 
 
 @pytest.mark.parametrize("name", ["apples", "hat", "nws"])

@@ -160,3 +160,19 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
         "apples.io.journal",
     }
     assert loaded & {*HEAVY, *others} - {"ssl"} == set()  # http.client loads it
+
+
+@pytest.mark.parametrize("program", MAINS)
+def test_interrupt_during_the_first_imports_ends_with_130_and_prints_nothing(program):
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        f"from {MAINS[program]} import main\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
