@@ -14,7 +14,7 @@ from apples.io.json_lines import MAX_LINE_BYTES, LineBuffer, LineError, decode, 
 
 PIECE: Final = 1 << 16
 MAX_READ_BYTES: Final = 1 << 20
-"""Bytes that one look at what has arrived takes in; the others wait in the kernel."""
+"""Largest number of bytes that one call of `LineConnection.arrived` reads; the rest stays in the kernel."""
 
 
 class LineConnection:
@@ -23,9 +23,9 @@ class LineConnection:
     Parameters
     ----------
     connected
-        A stream socket, plain or TLS. Its time-out bounds what is sent.
+        A stream socket, plain or TLS. Its timeout bounds each `send`.
     longest
-        Bytes of a line in either direction.
+        Largest number of bytes of a line, in either direction.
     """
 
     def __init__(self, connected: socket.socket, longest: int = MAX_LINE_BYTES) -> None:
@@ -33,7 +33,7 @@ class LineConnection:
         self._longest = longest
         self._lines = LineBuffer(longest)
         self._arrived: deque[bytes] = deque()
-        # A TLS socket may hold bytes that were decrypted already: poll(2) does not know of them.
+        # A TLS socket may hold bytes that it has decrypted already: poll(2) does not report them.
         self._decrypted: Callable[[], int] = getattr(connected, "pending", lambda: 0)
         self._readable = select.poll()  # select(2) can name 1,024 descriptors only
         self._readable.register(connected, select.POLLIN)
@@ -44,9 +44,9 @@ class LineConnection:
         Raises
         ------
         LineError
-            It is longer than a line may be; nothing was sent.
+            The line is longer than allowed; nothing was sent.
         OSError
-            The other end is gone, or takes nothing.
+            The other end is gone, or did not read before the socket's timeout.
         """
         line = encode(document)
         if len(line) > self._longest:
@@ -57,12 +57,12 @@ class LineConnection:
         self._socket.sendall(line)
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next object, None if there is none within `seconds`.
+        """Return the next object; None if none arrives within `seconds`.
 
         Raises
         ------
         LineError
-            What came is none. Permanent.
+            The received line is not a JSON object. Permanent.
         OSError
             The other end is gone.
         """
@@ -79,9 +79,9 @@ class LineConnection:
         Raises
         ------
         LineError
-            What came is none. Permanent.
+            A received line is not a JSON object. Permanent.
         OSError
-            The other end is gone, and everything that it sent was returned before.
+            The other end is gone. Earlier calls returned all objects that it sent.
         """
         taken = 0
         try:
@@ -99,7 +99,7 @@ class LineConnection:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the socket."""
         self._socket.close()
 
     def _wait(self, seconds: float) -> bool:
@@ -114,15 +114,15 @@ class LineConnection:
 
 
 def call_ready(selector: selectors.BaseSelector, seconds: float) -> None:
-    """Wait at most so long until something can be read, and call back what is registered for it.
+    """Wait at most `seconds` until a file is ready, then call the callback of each ready file.
 
-    One that was closed or registered anew by a call before it is not called: what it was to read is gone, or comes
-    with the next turn.
+    A callback may close or re-register other files. Their old callbacks are then skipped: the data is gone, or the
+    next call reports the file again.
 
     Parameters
     ----------
     selector
-        The data of each registration is what to call.
+        The data of each registration is its callback, without arguments.
     """
     for key, _ in selector.select(max(0.0, seconds)):
         if selector.get_map().get(key.fd) is key:

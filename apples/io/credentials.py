@@ -1,4 +1,4 @@
-"""Who is at the other end of a UNIX socket, by the kernel's word."""
+"""The process and the user at the other end of a UNIX socket, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import struct
 
 
 def peer_credentials(connection: socket.socket) -> tuple[int, int]:
-    """Return the process and the user at the other end: of a listening socket, who listened there last.
+    """Return the process id and the user id of the peer.
+
+    For a socket that this process connected, the peer is the last process that called listen(2) on the other end.
 
     Raises
     ------
     OSError
-        The kernel does not say.
+        The kernel does not report the peer.
 
     Examples
     --------

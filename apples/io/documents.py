@@ -1,4 +1,4 @@
-"""What a durable store does with a single file: replace it whole, and hold its lock.
+"""Durable operations on a single file: replace it atomically, sync it and hold its lock.
 
 Standard library only.
 """
@@ -23,20 +23,20 @@ RETRY_SECONDS: Final = 0.02
 
 
 def replace(path: Path, text: str) -> None:
-    """Write `text` to `path` so that a reader sees the old or the new file, whatever happens.
+    """Write `text` to `path` atomically: a reader sees the old or the new file, also after a crash.
 
-    The text is written beside, synced, and renamed, and the directory is synced: the new file is on the disk
-    when this returns. It is its owner's alone (0600).
+    The text goes to a temporary file in the same directory, which is synced and renamed. Then the directory is
+    synced: the new file is on the disk when this returns. Only its owner may read it (mode 0600).
 
     Raises
     ------
     OSError
-        The file is as it was.
+        The write failed; the file is unchanged.
     """
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        error.filename = str(path)  # nobody knows the other
+        error.filename = str(path)  # the user does not know the temporary name
         raise
     try:
         with naming(path), os.fdopen(handle, "w", encoding="utf-8") as stream:
@@ -51,7 +51,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when a file, or the entries of a folder, are on the disk."""
+    """Wait until a file, or the entries of a folder, are on the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -61,15 +61,16 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[str]]:
-    """Write a file that a user named: what is written while inside is there whole afterwards, or the old file is.
+    """Open a file that a user named for writing; at the end of the block it replaces the old file atomically.
 
-    It is written beside and renamed; a file that was there keeps its mode, and a link goes on pointing at it.
-    What is no file (a pipe, a device) is written to as it is. Nothing is synced.
+    If the block fails, the old file stays. The text goes to a temporary file in the same directory, which is then
+    renamed; the new file keeps the mode of the old file, and a symbolic link keeps its target path. A pipe or a
+    device is written to directly. Nothing is synced.
 
     Raises
     ------
     OSError
-        It bears `path`.
+        The write failed; `filename` of the error is `path`.
     """
     target = path.resolve()
     if target.exists() and not target.is_file():
@@ -85,7 +86,7 @@ def written(path: Path) -> Iterator[IO[str]]:
                 yield stream
             beside.replace(target)
     except OSError as error:
-        if error.filename == str(beside):  # nobody knows it
+        if error.filename == str(beside):  # the user does not know the temporary name
             error.filename = str(path)
         raise
     finally:
@@ -93,17 +94,17 @@ def written(path: Path) -> Iterator[IO[str]]:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file that a user named, in folders that are made where they are not there; as `written`."""
+    """Write `text` to a file that a user named, as `written` does; create its folders if they are missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with written(path) as stream:
         stream.write(text)
 
 
 def lock(descriptor: int, seconds: float | None = None, *, shared: bool = False) -> bool:
-    """Lock an open file or directory; whether the lock was had within `seconds` (None: wait for it).
+    """Lock an open file or directory; return whether that succeeded within `seconds` (None: no time limit).
 
-    It is held until the descriptor is closed, so it goes with the process that holds it (flock(2)). Several
-    may hold a shared one.
+    The lock ends when the descriptor is closed, at the latest when the process ends (flock(2)). Several processes
+    can hold a shared lock at the same time.
     """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     if seconds is None:
@@ -123,12 +124,12 @@ def lock(descriptor: int, seconds: float | None = None, *, shared: bool = False)
 
 @contextmanager
 def locked(path: Path, seconds: float | None = None, *, directory: bool = False) -> Iterator[None]:
-    """Hold the lock of a file, which is made if need be, or of a directory, while inside.
+    """Hold the lock of a file or directory during the block; create a missing file.
 
     Raises
     ------
     BlockingIOError
-        Another has held it for all of `seconds` (None: wait for it). Transient.
+        Another process held the lock for all of `seconds` (None: no time limit). Transient.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY if directory else os.O_RDWR | os.O_CREAT
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)

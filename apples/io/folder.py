@@ -1,8 +1,8 @@
-"""A directory that is used by descriptor only: no link anywhere below it is ever followed.
+"""A directory that is used by descriptor only: no symbolic link below it is ever followed.
 
-Root works in directories that others may be able to reach. Every name is therefore looked up from an open
-directory, by ``openat2`` with links forbidden and nothing above the directory reachable; where the kernel
-or a filter does not have it, component by component with ``O_NOFOLLOW``.
+Root works in directories that other users may be able to change. Every name is therefore looked up from an open
+directory, with ``openat2``, which rejects links and paths that leave the directory. If the kernel or a seccomp
+filter does not permit ``openat2``, each component is opened in turn with ``O_NOFOLLOW``.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Folder:
-    """An open directory. Names are relative, ``a/b`` at most a few levels deep, and checked.
+    """An open directory. Names are relative, for example ``a/b``, and each component is checked.
 
-    Every method raises OSError as the kernel says it: ELOOP where a link is in the way. Use `Folder.open`.
+    Every method raises the kernel's OSError, for example ELOOP if a component is a link. Use `Folder.open`.
     """
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -43,12 +43,12 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path, *, links: bool = False) -> Folder:
-        """Open a directory; links on the way to it are refused unless `links`.
+        """Open a directory; links in its path are rejected unless `links`.
 
         Raises
         ------
         OSError
-            It cannot be opened, or a link is on the way (ELOOP).
+            The directory cannot be opened, or a component of its path is a link (ELOOP).
         """
         if links:
             return cls(os.open(path, DIRECTORY), str(path))
@@ -61,25 +61,25 @@ class Folder:
             os.close(root)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
         self.descriptor = -1
 
     def __enter__(self) -> Folder:
-        """Return itself."""
+        """Return this folder."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the descriptor."""
         self.close()
 
     def open_file(self, name: str, flags: int, mode: int = MODE) -> int:
-        """Return a descriptor of a file below; one that is made is its owner's alone, unless `mode` says more."""
+        """Open a file below and return its descriptor; a new file gets `mode`, by default 0600."""
         return _open(self.descriptor, _checked(name), flags | os.O_CLOEXEC | os.O_NONBLOCK, mode)
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds, at most 64 MiB of it; a pipe or device is refused."""
+        """Return the first 64 MiB of a file; a pipe or a device is rejected."""
         with self._file(name, os.O_RDONLY) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", f"{self.name}/{name}")
@@ -95,12 +95,12 @@ class Folder:
         return self.read(name).decode("utf-8", "replace").strip()
 
     def write(self, name: str, text: str) -> None:
-        """Write into a file that is there, at once, as control files want it."""
+        """Write `text` into an existing file with one write(2), as control files of the kernel require."""
         with self._file(name, os.O_WRONLY | os.O_TRUNC) as descriptor:
             os.write(descriptor, text.encode())
 
     def append(self, descriptor: int, data: bytes) -> None:
-        """Write all of `data` to an open file, and return when it is on the disk."""
+        """Write all of `data` to an open file and wait until it is on the disk."""
         rest = memoryview(data)
         while rest:
             written = os.write(descriptor, rest)
@@ -110,7 +110,7 @@ class Folder:
         os.fdatasync(descriptor)
 
     def truncate(self, name: str, length: int) -> None:
-        """Cut a file, and return when that is on the disk."""
+        """Truncate a file and wait until that is on the disk."""
         with self._file(name, os.O_WRONLY) as descriptor:
             os.ftruncate(descriptor, length)
             os.fsync(descriptor)
@@ -120,22 +120,22 @@ class Folder:
         os.mkdir(_component(name), 0o755, dir_fd=self.descriptor)
 
     def drop(self, name: str) -> None:
-        """Remove an empty directory below; nothing happens where there is none."""
+        """Remove an empty directory below; a missing directory is no error."""
         with contextlib.suppress(FileNotFoundError):
             os.rmdir(_component(name), dir_fd=self.descriptor)
 
     def remove(self, name: str) -> None:
-        """Remove a file below; nothing happens where there is none."""
+        """Remove a file below; a missing file is no error."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_component(name), dir_fd=self.descriptor)
 
     def rename(self, source: str, target: str) -> None:
-        """Put `source` in the place of `target` at once."""
+        """Replace `target` by `source` atomically."""
         here = self.descriptor
         os.rename(_component(source), _component(target), src_dir_fd=here, dst_dir_fd=here)
 
     def sync(self) -> None:
-        """Return when the names in this directory are on the disk."""
+        """Wait until the entries of this directory are on the disk."""
         os.fsync(self.descriptor)
 
     def below(self, name: str) -> Folder:
@@ -148,7 +148,7 @@ class Folder:
         return sorted(os.listdir(self.descriptor))  # noqa: PTH208 - of a descriptor, not of a path
 
     def folders(self) -> list[str]:
-        """Return the names of the directories in the directory, sorted; links are none."""
+        """Return the names of the directories in the directory, sorted; links are left out."""
         with os.scandir(self.descriptor) as entries:
             return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
 
@@ -162,7 +162,10 @@ class Folder:
 
 
 def check_private(folder: Folder) -> None:
-    """Raise UsageError unless a directory is ours and others cannot write to it: a daemon's first look at it."""
+    """Raise UsageError unless this user owns a directory and no other user can write to it.
+
+    A daemon checks its directory with this before it uses it.
+    """
     import nws  # noqa: PLC0415 - for daemons, not for every command that opens a folder
 
     try:
@@ -197,7 +200,7 @@ def _open(directory: int, path: str, flags: int, mode: int) -> int:
 
 
 def walk(directory: int, path: str, flags: int, mode: int) -> int:
-    """Open `path` as `Folder` does where there is no openat2: one component after the other."""
+    """Open `path` one component after the other, as `Folder` does if the kernel lacks openat2."""
     *parents, last = path.split("/")
     here = os.dup(directory)
     try:

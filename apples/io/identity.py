@@ -1,8 +1,9 @@
-"""`identity_of`: what tells a state directory from every other, however its path is spelt and wherever it moves.
+"""`identity_of`: the unique identity of a state directory, independent of its path.
 
-A daemon marks with it what it makes outside its directory, its control groups for one. The identity is a random
-number in a file, beside the file's inode: a rename keeps the inode, a copy or a restored backup has another one,
-and a daemon that starts on a copy would take the groups of the original for its own.
+A daemon tags the objects that it creates outside its directory with this identity, for example its control groups.
+The identity is a random number in a file, stored together with the file's inode number. A rename keeps the inode;
+a copy or a restored backup has another inode. Without this check, a daemon that starts on a copy would use the
+control groups of the original.
 """
 
 from __future__ import annotations
@@ -21,25 +22,27 @@ LINE: Final = re.compile(rb"([0-9a-f]{32}) ([0-9]{1,20})\n")
 
 
 def identity_of(folder: Folder, *, restored: bool = False) -> str:
-    """Return the 32 hexadecimal digits of a directory; they are made, and on the disk, where it has none.
+    """Return the identity of a directory, 32 hexadecimal digits; generate and store it if it is missing.
 
     Parameters
     ----------
     folder
         A directory that only its owner may write to.
     restored
-        Whether a copy goes on as the original, which must be gone for good.
+        Accept a copy in place of the original, which must never be used again.
 
     Raises
     ------
     UsageError
         The directory is a copy of another, or its identity cannot be read. Permanent.
     OSError
-        The disk.
+        The file cannot be read or written.
     """
     descriptor = folder.open_file(NAME, os.O_RDWR | os.O_CREAT)
     try:
-        lock(descriptor)  # of two that start at once the second reads what the first has written
+        lock(
+            descriptor
+        )  # if two processes start at once, the second reads the identity that the first wrote
         inode = os.fstat(descriptor).st_ino
         said = os.read(descriptor, 100)
         found = LINE.fullmatch(said)

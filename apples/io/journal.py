@@ -1,12 +1,12 @@
-"""An append-only log of records: a record is on the disk before anything is done or answered.
+"""An append-only log: each record is on the disk before its owner acts on it or acknowledges it.
 
-A line is ``checksum number json``: CRC-32 in hexadecimal, the record's number, and the record. Reading takes
-every sound line wherever the damage is, and reports damaged bytes and missing numbers. After an error of the
-disk nothing is written to that file again: the owner writes its whole state anew (a snapshot), and goes on.
-Several records that are appended together share one sync of the disk (group commit).
+A line is ``checksum number json``: CRC-32 in hexadecimal, the record's number, and the record. The reader takes
+every intact line, before and after damage, and reports damaged bytes and missing numbers. After a disk error the
+file is never appended to again: the owner first replaces it by a snapshot of its whole state. Records that are
+appended together share one sync of the disk (group commit).
 
-A journal may be plain instead: each line is a JSON object alone, for a file that users read with other tools.
-Then only a torn line is noticed.
+A journal may be plain instead: each line is only a JSON object, for a file that users read with other tools.
+The reader then detects only incomplete lines.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from apples.io.folder import MODE, Folder
 
 Record = dict[str, Any]
 MAX_ASIDE: Final = 16
-"""Copies of damaged journals that are kept."""
+"""Largest number of copies of damaged journals."""
 MAX_RECORD_BYTES: Final = 1 << 20
 PLAIN_MODE: Final = 0o666
-"""Of a plain journal, less the user's umask."""
+"""Mode of a plain journal's file, less the user's umask."""
 BEGIN: Final = "begin"
-"""What the head, the first record of a sealed journal, says that it does."""
+"""Value of ``do`` in the head, the first record of a journal with checksums."""
 
 
 class JournalError(LaunchError):
-    """Nothing was recorded. Transient: the disk is full or failed, and is tried again next time.
+    """A record could not be stored. Transient: the disk is full or failed, and the next write tries it again.
 
-    Permanent where the file is another program's journal.
+    Permanent if the file is another program's journal.
     """
 
     code = "log-unwritable"
@@ -43,7 +43,7 @@ class JournalError(LaunchError):
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was read: the sound records in order, and what is wrong, one line each."""
+    """The content of a journal: its intact records in order, and one line for each problem."""
 
     records: tuple[Record, ...]
     problems: tuple[str, ...] = ()
@@ -55,16 +55,16 @@ class Journal:
     Parameters
     ----------
     folder, name
-        Where it is kept.
+        Directory and name of the file.
     schema
-        Which records they are, ``name/version``; another journal is refused. Empty: a plain journal.
+        Schema of the records, ``name/version``; a journal with another schema is rejected. Empty: a plain journal.
 
     Attributes
     ----------
     lines
-        How many records the file has: the owner of the state decides when to rewrite.
+        Number of records in the file; the owner uses it to decide when to rewrite.
     bytes, least_bytes
-        How long it is, and how long it was when it was last read or rewritten.
+        Size of the file now, and when it was last read or rewritten.
     """
 
     def __init__(self, folder: Folder, schema: str, name: str = "journal") -> None:
@@ -79,14 +79,14 @@ class Journal:
         self._broken = ""
 
     def recover(self) -> Recovered:
-        """Read what is there and get ready to append; damage is set aside, never in the way.
+        """Read the file and prepare it for appending; a damaged file is copied and then has to be rewritten.
 
         Raises
         ------
         JournalError
-            It has records of another schema. Permanent.
+            The file has records of another schema. Permanent.
         OSError
-            The file is there and cannot be read.
+            The file exists and cannot be read.
         """
         self._folder.remove(self._fresh)
         try:
@@ -108,7 +108,7 @@ class Journal:
 
     @property
     def whole(self) -> bool:
-        """Whether records can be appended; if not, `rewrite` comes first."""
+        """Whether records can be appended; if not, call `rewrite` first."""
         return not self._broken
 
     def append(self, *records: Record) -> None:
@@ -117,7 +117,7 @@ class Journal:
         Raises
         ------
         JournalError
-            They are not, or not all. The file must be rewritten before anything else is recorded.
+            Some or all records were not stored. Call `rewrite` before the next `append`.
         """
         if self._broken or self._descriptor is None:
             raise JournalError(
@@ -134,7 +134,7 @@ class Journal:
         self.lines += len(records)
 
     def rewrite(self, records: Sequence[Record]) -> None:
-        """Replace everything by these records: the state as it is now; all or nothing."""
+        """Replace the file by these records, a snapshot of the current state; all or nothing."""
         if self._schema:
             records = [{"do": BEGIN, "schema": self._schema}, *records]
         data = self._encoded(records)
@@ -160,13 +160,13 @@ class Journal:
         self._broken = ""
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor = None
 
     def _failed(self, error: OSError) -> JournalError:
-        """Close the file, which has to be rewritten, and return the error."""
+        """Close the file, mark it as to be rewritten, and return the error."""
         self._broken = error.strerror or str(error)
         self.close()
         file = f"{self._folder.name}/{self._name}"
@@ -189,7 +189,7 @@ class Journal:
         return b"".join(encode_record(number, r) for number, r in enumerate(records, self._next))
 
     def _set_aside(self, data: bytes) -> None:
-        """Keep a copy of a damaged journal as evidence; not a promise."""
+        """Keep a copy of a damaged journal as evidence, if the disk permits it."""
         taken = [n for n in self._folder.names() if n.startswith(f"{self._name}.bad-")]
         if len(taken) >= MAX_ASIDE:
             return
@@ -215,7 +215,7 @@ def encode_plain(record: Record) -> bytes:
 
 
 def parse(data: bytes, *, sealed: bool = True) -> tuple[list[Record], list[str], int]:
-    """Return the sound records, what is wrong, and the highest number.
+    """Return the intact records, one line for each problem, and the highest record number.
 
     Examples
     --------

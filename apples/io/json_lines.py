@@ -1,7 +1,7 @@
 r"""The framing of JSON lines: bytes -> bounded lines -> checked JSON objects, and back.
 
 The bytes may come from a hostile peer. A line is bounded in length before it is parsed, and an object in depth
-after it; every refusal is a `LineError`. What the objects mean is the caller's protocol.
+after it; `LineError` reports each violation. The caller's protocol gives the objects their meaning.
 
 Examples
 --------
@@ -20,23 +20,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MAX_LINE_BYTES: Final = 1 << 16
-"""Bytes of one line, its end not counted, unless the protocol says otherwise."""
+"""Default limit on the bytes of one line, without its end."""
 DEEPEST: Final = 32
-"""Objects and lists within one another, unless the protocol says otherwise."""
+"""Default limit on the depth of nested objects and lists."""
 
 
 class LineError(ValueError):
-    """A line that is longer than allowed, or no JSON object. Permanent: the stream cannot be trusted.
+    """A line is too long or not a JSON object. Permanent: the rest of the stream cannot be trusted.
 
     Parameters
     ----------
     code
-        The stable name of what is wrong, such as ``message-too-long``.
+        The stable code of the error, for example ``message-too-long``.
     value, bound
-        The size that is too large, and the largest allowed; None: it is not about a size.
+        The size that is too large, and the limit; None if the error is not about a size.
     """
 
-    # No `fields`: where nothing catches it, it is a fault of ours and not of the user (`failure_of`).
+    # No `fields`: an uncaught LineError is a defect of apples, not an error of the user (`failure_of`).
     def __init__(
         self,
         message: str,
@@ -55,10 +55,10 @@ class LineBuffer:
     Parameters
     ----------
     longest
-        Bytes of a line. It may be changed between two calls of `feed`.
+        Largest number of bytes of a line. The caller may change it between two calls of `feed`.
     truncating
-        Keep the first `longest` + 1 bytes of a longer line, by which it can be told from one that fits, and
-        drop the others. For talk of programs, which is shown and not obeyed.
+        Keep the first `longest` + 1 bytes of a longer line and drop the others; the extra byte shows that the
+        line was cut. For the output of programs, which is only displayed.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class LineBuffer:
 
     @property
     def unfinished(self) -> int:
-        """Bytes of the line whose end has not come yet."""
+        """Number of bytes received of the incomplete last line."""
         return len(self._unfinished)
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -83,14 +83,14 @@ class LineBuffer:
         Raises
         ------
         LineError
-            A line is longer than allowed; not when truncating.
+            A line is longer than allowed, unless `truncating`.
         """
         *lines, unfinished = (self._unfinished + data).split(b"\n")
         self._unfinished = self._bounded(unfinished)
         return [self._bounded(line).removesuffix(b"\r") for line in lines]
 
     def rest(self) -> bytes:
-        """Return, once, the last line of a stream that ended without an end of line."""
+        """Return and clear the last line of a stream that ended without an end of line."""
         last, self._unfinished = self._unfinished.removesuffix(b"\r"), b""
         return last
 
@@ -107,14 +107,14 @@ class LineBuffer:
 
 
 class Greeting:
-    r"""Leaves out what a login says before the program that it starts does (banners, messages of the day).
+    r"""Drops the output of a login before the program's own output, for example a banner or a message of the day.
 
     Parameters
     ----------
     marker
-        The bytes with which the program begins.
+        The bytes with which the program's output begins.
     longest
-        Bytes that may come before them.
+        Largest number of bytes before the marker.
 
     Examples
     --------
@@ -132,12 +132,12 @@ class Greeting:
         self._before = b""
 
     def skip(self, data: bytes) -> bytes:
-        """Return what of `data` comes after the marker.
+        """Return the part of `data` after the marker; empty while the marker has not arrived.
 
         Raises
         ------
         LineError
-            More came before the marker than may.
+            More than `longest` bytes arrived before the marker.
         """
         if self.heard:
             return data
@@ -152,7 +152,7 @@ class Greeting:
 
 
 def encode(document: object) -> bytes:
-    r"""Return a document as one line, its end included: compact, ASCII.
+    r"""Return a document as one line of compact ASCII JSON, with its line end.
 
     Raises
     ------
@@ -169,14 +169,14 @@ def encode(document: object) -> bytes:
 
 
 def decode(line: bytes, longest: int = MAX_LINE_BYTES, deepest: int = DEEPEST) -> dict[str, Any]:
-    """Return the JSON object that a line is.
+    """Return the JSON object in a line.
 
-    Every number is finite and every key occurs once, so that two readers cannot understand it differently.
+    Every number is finite and every key occurs once, so that all readers get the same object.
 
     Raises
     ------
     LineError
-        It is none, or longer or deeper than allowed. The message repeats nothing of the line.
+        The line is not a JSON object, or is longer or deeper than allowed. The message quotes nothing of the line.
 
     Examples
     --------
@@ -218,7 +218,7 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    """Return a whole number that is finite as a float too: who computes with it makes one of it."""
+    """Return an integer that is finite also as a float, because later arithmetic converts it to a float."""
     _finite(text)
     return int(text)
 
@@ -231,7 +231,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _deeper(document: Mapping[str, Any], deepest: int) -> bool:
-    """Whether objects and lists stand within one another more than `deepest` times."""
+    """Whether objects and lists are nested more than `deepest` levels deep."""
     level: list[Any] = [document]
     for _ in range(deepest):
         level = [

@@ -1,4 +1,4 @@
-"""`Log`: receives a line for the user; `discard`: the log of a caller that wants none."""
+"""`Log`: a function that receives a line for the user; `discard`: the log that drops each line."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ Log = Callable[[str], None]
 
 
 def discard(line: object) -> None:
-    """Drop a line, or anything else that a caller wants none of."""
+    """Drop a line, or any other argument of a callback."""
     del line

@@ -1,4 +1,4 @@
-"""The path in every message of a full or read-only disk. Standard library only: it travels to other hosts."""
+"""The path in each error of a full or read-only disk. Standard library only: the module is sent to other hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have errors of the system bear `path` where they bear none: what fails in writing, not in opening, does not.
+    """Add `path` to each OSError of the block without a path: write(2) errors have none, unlike open(2) errors.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Writing from a loop without ever blocking: `write_ready`, and an open file with a buffer."""
+"""Non-blocking writes from an event loop: `write_ready`, and an open file with a buffer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from selectors import EVENT_WRITE, BaseSelector
 
 
 def write_ready(descriptor: int, buffer: bytearray) -> None:
-    """Write from the front of a buffer what a non-blocking file takes now, and delete that part of the buffer.
+    """Write as much of a buffer as a non-blocking file accepts now, and delete that part from the buffer.
 
     Raises
     ------
@@ -22,21 +22,22 @@ def write_ready(descriptor: int, buffer: bytearray) -> None:
 
 
 class OutputPipe:
-    """Writes to an open file; what it does not take waits in a buffer.
+    """Writes to an open file without blocking; a buffer holds the bytes that the file does not accept yet.
 
-    The caller bounds the buffer: while too many bytes are `waiting`, it reads no more from the source of the data.
+    The caller bounds the buffer: while `waiting` is too large, it stops reading from the source of the data.
 
     Parameters
     ----------
     descriptor
-        The open file, for example 1. It is opened anew, because children share it and expect it to block.
+        The open file, for example 1. It is opened a second time, because child processes share the first
+        description and expect it to block.
     selector
-        Of the loop; the data of a key is a callable without argument.
+        The selector of the event loop; the data of a key is a callback without arguments.
 
     Raises
     ------
     OSError
-        It cannot be opened anew, for example because it is a socket. Permanent.
+        The file cannot be opened a second time, for example because it is a socket. Permanent.
     """
 
     def __init__(self, descriptor: int, selector: BaseSelector) -> None:
@@ -48,16 +49,16 @@ class OutputPipe:
 
     @property
     def waiting(self) -> int:
-        """Bytes that were not written yet."""
+        """Number of bytes that were not written yet."""
         return len(self._unsent)
 
     def write(self, data: bytes) -> None:
-        """Write data now, or as soon as there is room."""
+        """Write data now, or as soon as the file accepts it."""
         self._unsent += data
         self._flush()
 
     def close(self) -> None:
-        """Write what waits, and block until the reader takes it or is gone; then close the file."""
+        """Write the buffer, blocking until the reader takes it or is gone; then close the file."""
         os.set_blocking(self._pipe, True)
         self._flush()
         os.close(self._pipe)

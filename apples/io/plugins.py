@@ -1,8 +1,8 @@
-"""The one loader of users' code: a name of ours, or the user's own ``module:name`` or ``file.py:name``.
+"""The only loader of users' code: a built-in name, or the user's own ``module:name`` or ``file.py:name``.
 
-Every option that takes code (a blueprint, planner, distance, model, scheduling policy, balancer) asks
-`resolve`, so that names are spelled, suggested and refused alike everywhere. The user's code runs in
-this process with the user's rights, as any program that the user starts.
+Every option that takes code (a blueprint, planner, distance, model, scheduling policy, balancer) calls
+`resolve`, so that all options accept, suggest and reject names in the same way. The user's code runs in
+this process with the user's rights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from apples.errors import UsageError, text_of, users_code
 T = TypeVar("T")
 
 PRIVATE = "_apples_user_code"
-"""First word of the names under which users' files stand in `sys.modules`."""
+"""Prefix of the module names of users' files in `sys.modules`."""
 
 UNKNOWN_CODES: Mapping[str, str] = {
     "planner": "planner-unknown",
@@ -35,14 +35,14 @@ UNKNOWN_CODES: Mapping[str, str] = {
     "strategy": "strategy-unknown",
     "--actuator": "launcher-unknown",
 }
-"""The code of a name that stands for nothing, by the kind of thing."""
+"""Kind of plugin -> the error code of an unknown name."""
 
 
 class Catalogue(Mapping[str, T]):
-    """The implementations of a contract that come with this package, by the names users give them.
+    """The built-in implementations of a contract, by the names that users give.
 
-    Each is written as users write their own, ``module:name``, and its module is imported when the entry
-    is first asked for: a command does not pay for the implementations that it does not use.
+    Each entry is ``module:name``, as users write their own. Its module is imported at the first access, so that a
+    command does not import the implementations that it does not use.
 
     Examples
     --------
@@ -74,17 +74,17 @@ def resolve(reference: str, known: Mapping[str, T], what: str, arguments: Sequen
     reference
         A key of `known`, ``module:name`` of an importable module, or ``file.py:name``.
     known
-        The names that come with apples.
+        The built-in names.
     what
-        The kind of thing in one word, for messages: `planner`.
+        The kind of plugin in one word, for messages: `planner`.
     arguments
-        Names of what a user's own is called with, by position; empty: that is not known here.
+        Names of the positional arguments with which the user's function is called; empty: not checked.
 
     Raises
     ------
     UsageError
-        There is no such name, module, file or attribute, it cannot be called so, or importing it failed
-        (then with the file and line of the user's code). Permanent.
+        The name, module, file or attribute does not exist, it cannot be called with `arguments`, or importing it
+        failed (then with the file and line of the user's code). Permanent.
     """
     if reference in known:
         return known[reference]
@@ -128,7 +128,7 @@ def resolve(reference: str, known: Mapping[str, T], what: str, arguments: Sequen
 
 
 def _takes(found: Callable[..., object], count: int) -> bool:
-    """Whether a callable takes so many positional arguments; one that does not say is believed."""
+    """Whether a callable takes `count` positional arguments; True if it has no signature."""
     try:
         signature(found).bind(*range(count))
     except TypeError:
@@ -139,7 +139,7 @@ def _takes(found: Callable[..., object], count: int) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `did you mean '...'? ` with the known word nearest to `word`; empty if none is near.
+    """Return `did you mean '...'? ` with the known word most similar to `word`; empty if none is similar.
 
     Examples
     --------
@@ -151,7 +151,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def _module_of(place: str, asked: str) -> ModuleType:
-    """Return the module that a file or a dotted name stands for, imported."""
+    """Import the module of a file or a dotted name, and return it."""
     from_file = place.endswith(".py")
     if from_file and not Path(place).is_file():
         beside = (path.name for path in Path(place).parent.glob("*.py"))
@@ -159,7 +159,7 @@ def _module_of(place: str, asked: str) -> ModuleType:
         raise UsageError(f"{asked}: no file {place}{hint}", code="file-missing", file=place)
     if from_file:
         users_code[str(Path(place))] = (
-            asked  # before it runs, so that any other exception has its place too
+            asked  # before the import, so that every exception names its origin
         )
     try:
         return _load_file(Path(place)) if from_file else importlib.import_module(place)
@@ -167,7 +167,7 @@ def _module_of(place: str, asked: str) -> ModuleType:
         kind = type(error).__name__
         line = _line_of(error, place)
         if isinstance(error, SyntaxError):
-            error = SyntaxError(error.msg)  # its place is said before it
+            error = SyntaxError(error.msg)  # the message has the file and line already
         raise UsageError(
             f"{asked}: importing {place} failed{line}: {kind}: {text_of(error)}",
             code="user-code-failed",
@@ -178,7 +178,7 @@ def _module_of(place: str, asked: str) -> ModuleType:
 
 
 def _in_frames(place: str, module: ModuleType) -> str:
-    """Return how a traceback names the file of a user's code: as the user spelled it."""
+    """Return the file name of a user's code in a traceback: as the user spelled it."""
     return (
         str(Path(place))
         if place.endswith(".py")
@@ -187,11 +187,11 @@ def _in_frames(place: str, module: ModuleType) -> str:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Return the module made of a user's file.
+    """Import a user's file as a module.
 
-    The module stands in `sys.modules` while and after it runs (dataclasses with postponed annotations
-    and pickle look it up there), under a private name made from the file's path and content: a user's
-    `random.py` hides no module of the same name, and a file that was edited is loaded anew.
+    The module is in `sys.modules` during and after its import, because dataclasses with postponed annotations
+    and pickle look it up there. Its private name is derived from the file's path and content: a user's
+    `random.py` hides no other module of that name, and an edited file is imported again.
     """
     source = path.read_bytes()
     digest = hashlib.sha256(str(path.absolute()).encode() + b"\0" + source).hexdigest()
@@ -199,7 +199,9 @@ def _load_file(path: Path) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)
-    module.__file__ = str(path.absolute())  # so that it finds itself from any folder
+    module.__file__ = str(
+        path.absolute()
+    )  # absolute, so that it is valid in any working directory
     sys.modules[name] = module
     try:
         code = compile(source, str(path), "exec", dont_inherit=True)
@@ -211,7 +213,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _line_of(error: BaseException, place: str) -> str:
-    """Return ` at FILE:LINE`, where in the user's file an import failed; empty if it is not in there."""
+    """Return ` at FILE:LINE`, the line of the user's file that failed; empty if another file failed."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f" at {error.filename}:{error.lineno}"
     path = Path(place).absolute()
@@ -221,6 +223,6 @@ def _line_of(error: BaseException, place: str) -> str:
 
 
 def _suggested(word: str, known: Iterable[str]) -> str:
-    """Return `: did you mean '...'?`, to stand at the end of a sentence."""
+    """Return `: did you mean '...'?` for the end of a sentence; empty if no known word is similar."""
     hint = did_you_mean(word, known).rstrip()
     return f": {hint}" if hint else ""

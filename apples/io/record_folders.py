@@ -1,4 +1,4 @@
-"""The folders of this user's records, found by id, or by the scheduler's job that a record is of.
+"""The folders of this user's records, found by id or by the scheduler's job.
 
 A record is a directory ``$XDG_STATE_HOME/apples/jobs/ID``; `apples.jobs.store` writes it.
 """
@@ -73,7 +73,7 @@ def of_scheduled(job: str) -> Path | None:
             if scheduled.get("scheduler") == scheduler and scheduled.get("job") == int(number):
                 return path
         except (OSError, ValueError, RecursionError, AttributeError):
-            continue  # removed meanwhile, or damaged
+            continue  # another process removed it, or it is damaged
     return None
 
 
@@ -88,7 +88,7 @@ def unique(name: str, among: Sequence[str], what: str, command: str) -> str:
     Raises
     ------
     UsageError
-        No id begins so, or several do.
+        No id begins with `name`, or several do.
     """
     found = [identifier for identifier in among if identifier.startswith(name)] if name else []
     if len(found) == 1:

@@ -1,4 +1,4 @@
-"""A name of a UNIX socket that is short enough for the kernel. Standard library only: other hosts get it."""
+"""Short names of UNIX sockets in folders with long paths. Standard library only: it is sent to other hosts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def socket_name(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield a name to bind or connect a UNIX socket by, valid in the block, however long its folder's path is.
+    """Yield a short name for `path` with which a UNIX socket can bind or connect; it is valid in the block.
 
-    The kernel takes at most 107 bytes. The name leads through an open descriptor of the folder, which only this
-    process can use: other processes are to get `path`, never the name. The file's own name may have 80 bytes.
+    The kernel accepts at most 107 bytes. The name leads through an open descriptor of the folder, so only this
+    process can use it: give `path` to other processes. The file's own name may have 80 bytes.
 
     Raises
     ------

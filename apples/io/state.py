@@ -1,8 +1,7 @@
-"""What apples remembers between runs: JSON documents under the user's state directory.
+"""State that apples keeps between runs: JSON documents in ``$XDG_STATE_HOME/apples`` (mode 0700).
 
-``$XDG_STATE_HOME/apples`` (0700). A document is replaced whole: written beside, fsynced, renamed, the
-directory fsynced; updates hold a lock. A document that cannot be read is set aside under a name that is
-reported, and never stops the start.
+An update holds the document's lock and replaces the file atomically (`documents.replace`). A document that cannot
+be read is renamed to ``NAME.damaged`` with a warning, and the command continues without it.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ Document = dict[str, Any]
 
 
 def directory() -> Path:
-    """Return the state directory, made if need be."""
+    """Return the state directory; create it if it is missing."""
     path = location()
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
 
 def read(name: str) -> Document:
-    """Return the document `name`, empty when there is none; a broken one is set aside and reported."""
+    """Return the document `name`, empty if it does not exist; rename a damaged document and print a warning."""
     path = _path(name)
     try:
         return _parsed(path)
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError, OSError):
-        pass  # damaged, or being set aside by another process: look again under the lock
+        pass  # damaged, or another process is renaming it: read again under the lock
     try:
         with lock_of(name):
             return _usable(path)
@@ -47,7 +46,7 @@ def read(name: str) -> Document:
 
 
 def update(name: str, change: Callable[[Document], Document]) -> Document:
-    """Replace the document `name` by what `change` makes of it; durable when this returns.
+    """Replace the document `name` by the result of `change`; the new document is on the disk when this returns.
 
     Raises
     ------
@@ -66,7 +65,7 @@ def names(prefix: str) -> list[str]:
 
 
 def remove(name: str) -> None:
-    """Remove the document `name`, if there is one.
+    """Remove the document `name` if it exists.
 
     Raises
     ------
@@ -78,12 +77,12 @@ def remove(name: str) -> None:
 
 
 def location() -> Path:
-    """Return where the state directory is, whether it was made or not."""
+    """Return the path of the state directory, which may not exist yet."""
     return user_folder("state")
 
 
 def user_folder(kind: Literal["state", "cache"]) -> Path:
-    """Return this user's folder for what is remembered, or for what can be made again.
+    """Return this user's folder for state, or for a cache, which apples can generate again.
 
     Raises
     ------
@@ -119,7 +118,7 @@ def _parsed(path: Path) -> Document:
 
 
 def _finite(text: str) -> float:
-    """Return a number that can be written again; infinities and what is none cannot."""
+    """Return a finite number; infinities and NaN cannot be written as JSON."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is no number to remember")
@@ -127,13 +126,16 @@ def _finite(text: str) -> float:
 
 
 def _whole(text: str) -> int:
-    """Return a whole number that a float can hold; nobody has counted further."""
+    """Return an integer that fits into a float."""
     _finite(text)
     return int(text)
 
 
 def _usable(path: Path) -> Document:
-    """Return the document; under the lock, so that a document that was just replaced is not set aside."""
+    """Return the document; rename it if it is damaged.
+
+    The caller holds the lock, so that another process cannot replace the document before the rename.
+    """
     try:
         return _parsed(path)
     except FileNotFoundError:
@@ -150,5 +152,5 @@ def _warn(line: str) -> None:
 
 
 def lock_of(name: str) -> AbstractContextManager[None]:
-    """Return the lock under which a document is changed."""
+    """Return the lock to hold while a document is changed."""
     return locked(directory() / f".{name}.lock")

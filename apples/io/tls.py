@@ -1,4 +1,4 @@
-"""TLS as every service and client here speaks it, 1.3 at least: tokens say who asks, certificates who answers."""
+"""TLS 1.3 or later for all services: a certificate identifies the service, a token the client."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from apples.errors import UsageError, coded
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Where to listen for other hosts, and what to show them.
+    """Address, certificate and token file of a service that other hosts can reach.
 
     Attributes
     ----------
     host, port
-        The address; port 0 lets the system choose.
+        The address to listen on; port 0: the system chooses a port.
     certificate, key
         Files of the certificate and its key.
     tokens
-        The file of tokens, as `nws serve` has them.
+        The token file, in the format of `nws serve`.
     """
 
     host: str
@@ -32,12 +32,12 @@ class Tls:
 
 
 def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path) -> Tls | None:
-    """Return where a service listens for TLS; None where nothing is asked for.
+    """Return the TLS settings of a service; None if `listen` is empty.
 
     Raises
     ------
     UsageError
-        No HOST:PORT, no certificate, or no token that anybody could present.
+        `listen` is not HOST:PORT, the certificate or its key is missing, or the token file has no token.
     """
     if not listen:
         return None
@@ -63,12 +63,12 @@ def tls_of(listen: str, certificate: Path | None, key: Path | None, tokens: Path
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return what a service shows.
+    """Return the TLS context of a service, with its certificate.
 
     Raises
     ------
     UsageError
-        The files are no certificate and its key. Permanent.
+        The files are not a certificate and its key. Permanent.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -83,12 +83,12 @@ def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def client_context(authority: Path | None) -> ssl.SSLContext:
-    """Return by what a client knows a service: certificates of `authority`, or those of the system.
+    """Return the TLS context of a client, which trusts the certificates of `authority` or those of the system.
 
     Raises
     ------
     UsageError
-        `authority` is no file of certificates. Permanent.
+        `authority` is not a file of certificates. Permanent.
     """
     try:
         context = ssl.create_default_context(cafile=str(authority) if authority else None)
@@ -101,12 +101,12 @@ def client_context(authority: Path | None) -> ssl.SSLContext:
 
 
 def authorization(token_file: Path) -> dict[str, str]:
-    """Return the header by which a client presents the token in a file.
+    """Return the HTTP header that carries the token in a file.
 
     Raises
     ------
     UsageError
-        Others may read the file, or it holds no token. Permanent.
+        Other users may read the file, or it has no token. Permanent.
     """
     try:
         return {"Authorization": f"Bearer {nws.read_token(token_file)}"}

@@ -22,7 +22,7 @@ from nws import parse_mounts
 PREFIX = "apples-lab-"
 CONTROLLERS = ("cpu", "memory", "cpuset")
 EMPTY_SECONDS = 5.0
-"""Time limit for the kernel to empty a group whose processes were killed."""
+"""Time limit for the kernel to empty a group after its processes were killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def wanted(host: HostEntry) -> tuple[str, ...]:
 def placed(hosts: Sequence[HostEntry], own: Sequence[int], first: int = 0) -> list[HostEntry]:
     """Return the hosts; each host with a quota gets CPUs of its own, the quota rounded up to whole CPUs.
 
-    The kernel hands a quota to the CPUs of a group in slices of 5 ms, so the CPU that
-    asks first gets all of 4 ms in a period. On several CPUs, a process that waits now and then then gets nothing
-    beside one that never waits. On one CPU they take turns, and a quota above 1 is at least a slice for each CPU.
+    The kernel hands a quota to the CPUs of a group in slices of 5 ms, so the first CPU that asks gets a quota of
+    4 ms whole in each period. On several CPUs, a process that sometimes waits then gets nothing while another
+    process never waits. On one CPU the two take turns, and a quota above 1 is at least a slice for each CPU.
 
     Parameters
     ----------
@@ -149,8 +149,8 @@ def groups(host: HostEntry, lab: str, found: Hierarchies, hosts: int = 1) -> lis
             made[own] = LabCgroup(own, *_first(name, host, place))
             continue
         controllers = " ".join(f"+{each}" for each in asked if found[each].version == 2)
-        # The kernel divides a CPU among groups first: with the usual weight all hosts of a lab
-        # would weigh as much as one process, whatever their niceness.
+        # The kernel divides a CPU among groups first: with the default weight, all hosts of a lab together
+        # would weigh as much as one process outside the lab, at any niceness.
         weight = (("cpu.weight", str(min(10_000, 100 * hosts))),) if "cpu" in asked else ()
         made[above] = LabCgroup(above, (("cgroup.subtree_control", controllers), *weight))
         before = made.get(own, LabCgroup(own))

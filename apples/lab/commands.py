@@ -178,7 +178,7 @@ def lab_hosts_document(lab: Lab) -> LabStatusDocument:
 
 
 def lab_text(lab: Lab) -> str:
-    """Return that a lab is up, and what to type next."""
+    """Return the report of a started lab, with the next commands to type."""
     return (
         f"lab '{lab.name}' is up: {len(lab.machines)} hosts\nhost list: {lab.hosts}\n"
         f"look at it: apples lab hosts; end it: apples lab down {lab.name}"

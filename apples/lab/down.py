@@ -38,7 +38,7 @@ def down(folder: Path) -> None:
 
 
 def undo(folder: Path) -> None:
-    """Undo the steps of a lab whose lock is held, newest first."""
+    """Undo the steps of a lab, newest first; the caller holds the lab's lock."""
     steps = list(LabJournal(folder).steps())
     _end(steps)
     left = [f"{kind} {name}" for kind, name in steps if not _undone(kind, name)]
@@ -53,7 +53,7 @@ def undo(folder: Path) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Remove the lab's own directory, the journal last: a lab that has one is known and can be named."""
+    """Remove the lab's own directory, the journal last: commands find a lab by its journal."""
     for entry in folder.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -53,7 +53,7 @@ def _enter(order: dict[str, Any]) -> None:
 
 
 def started(pid: int) -> int:
-    """Return the start time of a process, in the kernel's ticks; 0 if there is no such process."""
+    """Return the start time of a process, in the kernel's ticks; 0 if the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stream:  # noqa: PTH123
             return int(stream.read().rpartition(b")")[2].split()[19])

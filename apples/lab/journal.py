@@ -80,9 +80,9 @@ def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     Raises
     ------
     LaunchError
-        Another process holds it. Transient.
+        Another process holds the lock. Transient.
     FileNotFoundError
-        There is no such directory.
+        The directory does not exist.
     """
     with ExitStack() as stack:
         try:
@@ -97,7 +97,7 @@ def held(folder: Path, patience: float = PATIENCE_SECONDS) -> Iterator[None]:
 
 
 def steps_without_checksums(data: bytes) -> list[tuple[object, object]]:
-    """Return the steps of a journal of an earlier version, whose lines had no checksums: ``[kind, name]``."""
+    """Return the steps of a journal of an earlier version: lines ``[kind, name]`` without checksums."""
     found: list[tuple[object, object]] = []
     for line in data.splitlines():
         try:

@@ -27,7 +27,7 @@ AGENT_NUMBER, HEAD_NUMBER = 254, 253
 MIN_BURST = 3200
 """Two frames: with less, the shaper drops packets in place of delaying them."""
 BURST_SECONDS = 5e-4
-"""Bytes that may pass unshaped: so few that a border of some thousand numbers is slowed like a file."""
+"""Seconds of the burst that passes unshaped: short enough that a border of some thousand numbers is slowed too."""
 MIN_QUEUE, QUEUE_SECONDS = 1 << 18, 0.25
 """Bytes of the queue before the shaper: a shorter queue would drop packets, and a lost packet costs 0.2 s."""
 

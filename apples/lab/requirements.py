@@ -116,7 +116,7 @@ def _missing(document: LabDocument, user: int, places: Sequence[str]) -> Iterato
 
 
 def _refused(document: LabDocument) -> Iterator[str]:
-    """Return what the kernel does not permit root here, by trying it in temporary namespaces."""
+    """Yield a line for each operation that the kernel denies to root, tried in temporary namespaces."""
     if not _works("--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "true"):
         yield "no namespaces may be made here (a container without privileges?)"
         return

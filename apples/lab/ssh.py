@@ -17,7 +17,7 @@ ANSWER_SECONDS = 15.0
 PORT = 22
 INNER = {"SHLVL": "1"}
 """A shell inside a shell: for a command from sshd, bash runs ``~/.bashrc`` only where it is the outermost one.
-All hosts of a lab share one home: what that file does would run under each quota, and wait for a shared lock."""
+All hosts of a lab share one home: that file's commands would run under each quota and wait for a shared lock."""
 
 
 def server_config(machine: EmulatedHost, folder: Path) -> str:

@@ -54,12 +54,12 @@ def up(path: str | Path, speeds: Speeds | None = None, talk: Talk = lambda _: No
     Raises
     ------
     hat.DocumentError
-        What is wrong in the file.
+        The file has errors; each is listed with its line and field.
     UsageError
         This machine lacks something, no configuration can express the path of the lab, or a lab of that name
         exists. Nothing was changed.
     LaunchError
-        A step failed; what was done before it is undone.
+        A step failed; the earlier steps are undone.
     """
     document = read_lab_file(path)
     folder = record.labs() / document.name
