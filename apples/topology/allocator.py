@@ -1,11 +1,11 @@
-"""The allocator: which free CPUs of a machine a job gets, or the one reason why not. Pure.
+"""The allocator: it chooses the free CPUs of a machine for a job, or returns one reason why it cannot. Pure.
 
-Best fit minimises, in this order, the radius, the total distance, the usable CPUs of the ball they come
-from (the tightest is used up first), the number of parts broken into, and the CPU numbers.
+Best fit minimises, in this order: the radius, the total distance, the number of usable CPUs in the ball (the
+smallest ball is used up first), the number of parts broken into, and the CPU numbers.
 
-A requirement that is not satisfied has one primary reason, with the two numbers compared: first what this
-machine can never do, then what it cannot do now; in each, the coarsest reason first: numbers, the list of
-CPUs, whole cores, limits of memory nodes, the radius.
+A refusal has one primary reason, with the two numbers compared. Reasons that hold for the empty machine come
+before reasons that hold for the free CPUs. In each group the order is: number of CPUs, list of CPUs, whole cores,
+limits of memory nodes, radius.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from apples.topology.selection import (
 )
 
 REMEMBERED = 256
-"""Requirements whose "never" is remembered of each machine."""
+"""Size of each machine's cache of requirements that even the empty machine refuses."""
 _never: WeakKeyDictionary[Topology, dict[Requirement, Unsatisfied | None]] = WeakKeyDictionary()
 
 
@@ -41,7 +41,7 @@ def refusal(topology: Topology, free: int, requirement: Requirement) -> Unsatisf
 
 
 def judge(topology: Topology, free: int, requirement: Requirement) -> Unsatisfied | float:
-    """Return the smallest radius the free CPUs offer, or why they do not do; chooses nothing."""
+    """Return the smallest radius that the free CPUs offer, or why they do not suffice. No CPUs are chosen."""
     found = _search(topology, free, requirement)
     return found if isinstance(found, Unsatisfied) else found[0].radius
 
@@ -49,7 +49,7 @@ def judge(topology: Topology, free: int, requirement: Requirement) -> Unsatisfie
 def _search(
     topology: Topology, free: int, requirement: Requirement
 ) -> Unsatisfied | Sequence[Ball]:
-    """Return the balls of the smallest radius that the free CPUs offer, or why they do not do."""
+    """Return the balls of the smallest radius that the free CPUs offer, or why they do not suffice."""
     known = _never.setdefault(topology, {})
     if requirement not in known:
         if len(known) >= REMEMBERED:
@@ -62,13 +62,13 @@ def _search(
 
 
 def no_combination(requirement: Requirement) -> Unsatisfied:
-    """Return the refusal where each limit could be kept, but not all of them together."""
+    """Return the refusal for limits that can each be kept, but not all together."""
     reason = f"no choice of {requirement.count} free CPUs keeps all limits together"
     return Unsatisfied(Satisfiability.NOT_NOW, reason, 0, requirement.count, "-n")
 
 
 def _ever(topology: Topology, requirement: Requirement) -> Unsatisfied | None:
-    """Return why not even the empty machine would do."""
+    """Return why not even the empty machine satisfies a requirement; None if it does."""
     memory = requirement.memory
     if memory is not None:
         nodes = {node.number for node in topology.nodes}
@@ -77,7 +77,7 @@ def _ever(topology: Topology, requirement: Requirement) -> Unsatisfied | None:
             reason = f"MEM_LIST names node {missing[0]}, the machine has {_list(sorted(nodes))}"
             return Unsatisfied(Satisfiability.NEVER, reason, missing[0], len(nodes), "MEM_LIST")
     for condition in requirement.select:
-        if condition.core_kind:  # of CPUs, not of the host: a filter
+        if condition.core_kind:  # a condition on CPUs, not on the host: a filter
             continue
         have = topology.amounts()[condition.name]
         if have is None or not condition.holds(have):
@@ -132,7 +132,7 @@ def _check(
 def _numbers(
     topology: Topology, free: int, requirement: Requirement, free_word: str
 ) -> Iterator[tuple[int, str, str]]:
-    """Yield the number of CPUs that each key leaves, with the clause of a refusal."""
+    """Yield the number of CPUs that remain after each key, with the clause of a refusal."""
     have = (free & topology.root.cpus).bit_count()
     yield have, f"{have} CPUs are {'free' if free_word else 'all the machine has'}", "-n"
     usable = free & topology.root.cpus
@@ -146,7 +146,7 @@ def _numbers(
 
 
 def _caps_apply(topology: Topology) -> bool:
-    """Whether the CPUs of every memory node are a part of the tree that choices are made in."""
+    """Whether the CPUs of each memory node are one part of the tree that the search uses."""
     parts = {branch.cpus for domain in topology.hops.domains for branch in domain.branch.walk()}
     return parts >= set(topology.node_cpus)
 
@@ -156,14 +156,14 @@ def _list(numbers: list[int]) -> str:
 
 
 def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
-    """Return the CPUs of `free` that satisfy a requirement best, or why it cannot be.
+    """Return the CPUs of `free` that satisfy a requirement best, or the reason of the refusal.
 
-    The same arguments give the same answer, always. Nothing is booked: that is the caller's part.
+    The same arguments always give the same result. The caller books the CPUs.
 
     Parameters
     ----------
     free
-        Free CPUs; those the machine does not have, or may not use, are left out.
+        Free CPUs. The function ignores CPUs that the machine lacks or this process may not use.
 
     Examples
     --------
@@ -186,12 +186,13 @@ def fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Uns
 def choice(
     topology: Topology, free: int, requirement: Requirement, starts: int = STARTS
 ) -> int | Unsatisfied:
-    """Return the mask of the CPUs that `fit` chooses, without its figures, which take as long again.
+    """Return the mask of the CPUs that `fit` chooses; without the figures of a `Fit` it takes half the time.
 
     Parameters
     ----------
     starts
-        Centres that are tried over several memory nodes; two take a third of the time and cost up to a tenth more.
+        Centres to try for a choice over several memory nodes. Two take a third of the time and cost up to 10 %
+        more.
     """
     balls = _search(topology, free, requirement)
     if isinstance(balls, Unsatisfied):
@@ -240,14 +241,14 @@ def _ball(topology: Topology, unit: int, usable: int, limit: float | None) -> in
 
 
 def _units(topology: Topology, rules: Rules) -> Sequence[int]:
-    """Return what is given at a time, by lowest CPU: whole cores or single CPUs."""
+    """Return the masks of the units of allocation, by lowest CPU: whole cores or single CPUs."""
     return topology.units if rules.whole else [1 << cpu for cpu in topology.cpus]
 
 
 def _fill(
     topology: Topology, units: Sequence[int], requirement: Requirement, rules: Rules, chosen: int
 ) -> int:
-    """Return a mask with as many of the units added as are asked for; 0 if they do not suffice."""
+    """Return `chosen` and as many units as the requirement asks for; 0 if the units do not suffice."""
     ordered: Iterator[int] = iter(units)
     if requirement.placement is Placement.SPREAD:
         ordered = _spread(topology.branch, units)
@@ -263,7 +264,7 @@ def _fill(
 
 
 def _spread(branch: Branch, units: Sequence[int]) -> Iterator[int]:
-    """Yield the units so that at every step the parts of a level have given about as many each."""
+    """Yield the units in an order in which the parts of each level contribute about equally at every step."""
     if len(units) <= 1:
         yield from units
         return

@@ -12,14 +12,14 @@ from apples.topology.machine import Topology
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """The same CPUs in the words of four tools.
+    """The same CPUs as options of four tools.
 
     Attributes
     ----------
     taskset, hwloc_bind, srun
-        Commands to put in front of a program (``srun``: options; a mask for each rank in turn).
+        Commands to put in front of a program. ``srun``: options, with a mask for each rank in turn.
     omp_places, gomp_cpu_affinity
-        Values of the variables of those names: a place for each core; CPUs one by one.
+        Values of the environment variables of these names: a place for each core, and single CPUs.
     """
 
     taskset: str
@@ -31,7 +31,7 @@ class Bindings:
 
 @dataclass(frozen=True, slots=True)
 class RankOrder:
-    """Ranks on the shares of a host's CPUs.
+    """An order of the ranks on a host's CPUs, and its cost.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class RankOrder:
     cost
         Bytes times hops, summed over all pairs of ranks.
     before
-        The same in the topology's own order: the next rank on the next share.
+        The same for the topology's own order, in which the next rank gets the next share.
     """
 
     shares: tuple[CpuSet, ...]
@@ -51,14 +51,14 @@ class RankOrder:
 def bindings(
     topology: Topology, cpus: CpuSet, ranks: int = 1, shares: Sequence[CpuSet] = ()
 ) -> Bindings:
-    """Return what to type to run on some CPUs.
+    """Return the options of four tools that run a program on some CPUs.
 
     Parameters
     ----------
     ranks
-        How many processes ``srun`` starts; each gets its share of the CPUs.
+        Processes that ``srun`` starts; each gets its share of the CPUs.
     shares
-        The CPUs of each; empty: as of `per_rank`.
+        The CPUs of each rank; empty: the shares of `per_rank`.
 
     Examples
     --------
@@ -100,10 +100,10 @@ def hwloc_words(cpus: CpuSet) -> str:
 
 
 def per_rank(topology: Topology, cpus: CpuSet, ranks: int) -> Sequence[CpuSet]:
-    """Return the CPUs of each rank: equal parts, neighbours in the machine together.
+    """Return the CPUs of each rank: equal parts of neighbouring CPUs.
 
-    CPUs that are over go to the first ranks; where there are more ranks than CPUs, neighbouring ranks
-    share one.
+    The first ranks get the remaining CPUs, one each. If there are more ranks than CPUs, neighbouring ranks share
+    a CPU.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """`RequirementBroker`: the external scheduler of Smith et al. 2001, which judges hosts by a requirement.
 
-A scheduler asks without understanding the requirement. Another kind of resource is another broker in a mapping
-from the name before the bracket (``GPU[...]``) to the broker that judges it.
+A scheduler calls a broker without parsing the requirement. A broker for another kind of resource is an entry of
+the mapping from the name before the bracket (``GPU[...]``) to its broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BrokerAnswer:
     Attributes
     ----------
     verdict
-        Yes, not now (something must end first), never (not on this host as it is).
+        Yes, not now (a job must end first), or never (not on this host as it is).
     reason
         One clause with both numbers; empty for yes.
     found, needed
@@ -33,7 +33,7 @@ class BrokerAnswer:
     key
         The key of the requirement that decides.
     quality
-        Of a yes: what hosts are ranked by, the smallest first.
+        The rank of a host with the verdict yes; the smallest is the best.
     """
 
     verdict: Satisfiability
@@ -44,7 +44,7 @@ class BrokerAnswer:
     quality: tuple[float, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it is a yes."""
+        """Whether the verdict is yes."""
         return self.verdict is Satisfiability.YES
 
 
@@ -64,8 +64,8 @@ class BrokerRequest:
 class RequirementBroker(ABC):
     """Judges requirements of one name. It books nothing, so an allocation may still be refused.
 
-    A broker answers from what it knows at the moment, quickly and without waiting for a host. The same
-    knowledge gives the same answer.
+    A broker uses the information it has at the moment and never waits for a host. The same information gives the
+    same answer.
     """
 
     @abstractmethod
@@ -79,7 +79,7 @@ class RequirementBroker(ABC):
         """
 
     def rank(self, hosts: Sequence[str], request: BrokerRequest) -> list[str]:
-        """Return the hosts that can now, the best first; equal ones in the order given."""
+        """Return the hosts that can satisfy a request now, the best first; equal hosts in the order given."""
         answers = [(self.satisfies(host, request), host) for host in hosts]
         able = [(answer.quality, i, host) for i, (answer, host) in enumerate(answers) if answer]
         return [host for _, _, host in sorted(able)]
@@ -88,7 +88,7 @@ class RequirementBroker(ABC):
 def broker_of(
     expression: Requirement, brokers: Mapping[str, RequirementBroker]
 ) -> RequirementBroker:
-    """Return the broker that the name before the bracket selects; `RequirementError` if there is none."""
+    """Return the broker that the name before the bracket selects; `RequirementError` for an unknown name."""
     if expression.broker not in brokers:
         known = ", ".join(sorted(brokers))
         raise RequirementError(
@@ -120,12 +120,12 @@ class HostCpus:
 class CpusetBroker(RequirementBroker):
     """Judges ``CPUSET[...]`` by each host's topology and free CPUs; ranks by radius, then fewest free.
 
-    An answer is remembered until its host's version changes.
+    An answer is cached until its host's version changes.
 
     Parameters
     ----------
     known
-        Returns what is known of a host, None of an unknown one.
+        Returns the CPUs of a host; None for an unknown host.
 
     Examples
     --------
@@ -141,7 +141,7 @@ class CpusetBroker(RequirementBroker):
     """
 
     REMEMBERED = 100_000
-    """Answers kept; all are dropped when there are more."""
+    """Size of the cache of answers; the cache is emptied when it is full."""
 
     def __init__(self, known: Callable[[str], HostCpus | None]) -> None:
         self._known = known

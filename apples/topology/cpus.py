@@ -1,4 +1,4 @@
-"""`CpuSet`: a frozen set of CPUs, known by the numbers the operating system gives them."""
+"""`CpuSet`: a frozen set of CPUs, identified by the numbers of the operating system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import nws
 from apples.errors import UsageError
 
 MAX_CPUS = nws.MAX_CPUS
-"""CPU and node numbers are below this; larger bitmaps are refused."""
+"""CPU and node numbers are below this; larger bitmaps raise an error."""
 _WORD = re.compile(r"(?:0x)?[0-9a-f]{1,8}|", re.IGNORECASE)
 
 
@@ -38,7 +38,7 @@ class CpuSet:
 
     @staticmethod
     def of(numbers: Iterable[int]) -> CpuSet:
-        """Return the set of some numbers; `UsageError` for one out of range."""
+        """Return the set of some numbers; `UsageError` for a number out of range."""
         mask = 0
         for number in numbers:
             if not 0 <= number < MAX_CPUS:
@@ -79,11 +79,11 @@ class CpuSet:
             mask ^= low
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of CPUs."""
         return self.mask.bit_count()
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Whether the set has any CPU."""
         return self.mask != 0
 
     def __contains__(self, number: object) -> bool:
@@ -91,19 +91,19 @@ class CpuSet:
         return isinstance(number, int) and number >= 0 and bool(self.mask >> number & 1)
 
     def __or__(self, other: CpuSet) -> CpuSet:
-        """Return what is in either."""
+        """Return the union of two sets."""
         return CpuSet(self.mask | other.mask)
 
     def __and__(self, other: CpuSet) -> CpuSet:
-        """Return what is in both."""
+        """Return the intersection of two sets."""
         return CpuSet(self.mask & other.mask)
 
     def __sub__(self, other: CpuSet) -> CpuSet:
-        """Return what is in this and not in the other."""
+        """Return the CPUs of this set that the other lacks."""
         return CpuSet(self.mask & ~other.mask)
 
     def __le__(self, other: CpuSet) -> bool:
-        """Whether all of it is in the other."""
+        """Whether this set is a subset of the other."""
         return not self.mask & ~other.mask
 
     def __str__(self) -> str:
@@ -128,7 +128,7 @@ def hwloc_bitmap(text: str) -> int:
     Raises
     ------
     UsageError
-        It is not one, or longer than `MAX_CPUS` bits. Permanent.
+        The text is not a bitmap, or longer than `MAX_CPUS` bits. Permanent.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How many processors each of the jobs that share a machine or a node gets."""
+"""The division of processors between the jobs that share a machine or a node."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from apples.errors import UsageError
 
 
 def distribute(total: int, minimums: Sequence[int], maximums: Sequence[int]) -> list[int]:
-    """Return each job's processors: its minimum, and an equal part of what is left over.
+    """Return each job's processors: its minimum, and an equal part of the remaining processors.
 
     Parameters
     ----------
     total
         Processors to divide.
     minimums, maximums
-        Per job; the order is the order of claims: processors that cannot be divided equally
-        go, one each, to the jobs that come first.
+        Of each job, in the order of claims. Processors that cannot be divided equally go to the first jobs, one
+        each.
 
     Raises
     ------
@@ -35,7 +35,7 @@ def distribute(total: int, minimums: Sequence[int], maximums: Sequence[int]) -> 
     Kale, Kumar and DeSouza 2002, "Adaptive job scheduler": "all jobs are allocated their minimum
     number of processors; leftover processors are shared equally, subject to each job's maximum".
     D'Amico et al. 2019, Listing 3 (`distribute_cpu`): the same inside a node, where the minimum of
-    a mate is what SharingFactor leaves it.
+    a mate is the part that the sharing factor leaves to it.
     """
     if sum(minimums) > total:
         raise UsageError(
@@ -65,9 +65,9 @@ def divide(
     count: int,
     shares: MutableSequence[int],
 ) -> None:
-    """Write into `shares` what `distribute` returns, for the first `count` jobs, unchecked.
+    """Write the result of `distribute` for the first `count` jobs into `shares`, without checks.
 
-    Written in plain loops over indices so that the simulator can compile this very function.
+    Plain loops over indices, so that the simulator can compile this function.
     """
     left = total
     open_jobs = 0

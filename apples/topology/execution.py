@@ -1,8 +1,8 @@
 """The execution plug-in: allocate, bind, deallocate around one command.
 
-The command's process asks to be bound before it becomes the command, so everything it starts is inside from
-the first instruction on. The allocation ends with the process that asked for it, however that ends: the
-daemon watches it.
+The process asks the daemon to move it into the container and then executes the command, so that all children of
+the command are inside from the first instruction on. The daemon watches the process that asked for the
+allocation, and ends the allocation with it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from apples.topology.requirement import CpusetOption, Requirement, Satisfiabilit
 
 CPUS_VARIABLE: Final = "APPLES_TOPOLOGY_CPUS"
 ALONE: Final = "topologyd-00000000-"
-"""What the names of containers begin with that no daemon knows."""
+"""Prefix of the names of containers that are made without a daemon."""
 KILL_SECONDS: Final = 2.0
 FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
 class BoundJob:
-    """Where a command runs.
+    """The CPUs and the container of a command.
 
     Attributes
     ----------
     job, container
-        Its name and that of its container.
+        Names of the job and of its container.
     cpus, mems
-        What it may use.
+        CPUs and memory nodes that it may use.
     prefer
-        Memory nodes it is to prefer; empty: the kernel's own choice.
+        Memory nodes to prefer; empty: the kernel's choice.
     guarantee
-        What keeps it there.
+        Guarantee of its isolation.
     number
-        Of the allocation; 0: no daemon gave it.
+        Number of the allocation; 0: made without a daemon.
     """
 
     job: str
@@ -62,17 +62,17 @@ class BoundJob:
 
 
 def job_name() -> str:
-    """Return a fresh name for a job."""
+    """Return a new name for a job."""
     return f"exec-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def allocate(place: Path, job: str, count: int, requirement: str = "", **more: Any) -> BoundJob:
-    """Have the daemon at a socket choose CPUs and make a container.
+    """Ask the daemon at a socket to choose CPUs and to make a container.
 
     Raises
     ------
     ApplesError
-        The daemon's refusal: never (exit code 3) or not now (4), with the reason.
+        The daemon refused: never (exit code 3) or not now (4), with the reason.
     """
     with TopologyClient(place) as client:
         answer = client.ask("allocate", job=job, count=count, requirement=requirement, **more)
@@ -90,7 +90,7 @@ def allocate(place: Path, job: str, count: int, requirement: str = "", **more: A
 def run_allocated(place: Path, bound: BoundJob, command: Sequence[str]) -> int:
     """Run a command in an allocation, end the allocation, and return the command's exit code.
 
-    The connection is a new one: the daemon may have been started again, and it closes connections that are idle.
+    It opens a new connection, because the daemon closes idle connections and may have restarted.
     """
     try:
         words = [*_STARTER, str(place), bound.job, *command]
@@ -108,9 +108,9 @@ def container_alone(
     Raises
     ------
     InfeasibleError
-        This machine can never hold it. Permanent.
+        This machine can never satisfy the requirement. Permanent.
     LaunchError
-        Its CPUs are taken just now. Transient.
+        Other jobs hold the CPUs. Transient.
     """
     free, mems = isolation.universe()
     for cpus in isolation.sets().values():
@@ -134,7 +134,7 @@ def container_alone(
 def run_alone(
     isolation: IsolationBackend, container: CpuContainer, prefer: CpuSet, command: Sequence[str]
 ) -> int:
-    """Run a command in a container that is made for it here, without a daemon; return its exit code.
+    """Run a command in a new container, without a daemon; return its exit code.
 
     Raises
     ------
@@ -174,19 +174,25 @@ def run(
     go: int | None = None,
     admit: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Run a starter to its end, signals passed on; return the exit code a shell would.
+    """Run a starter to its end and pass signals on; return the exit code of a shell.
 
-    A signal of a process (``kill``) is passed on. One of the terminal (Ctrl-C) is not: the kernel sends it to the
-    whole foreground group, so the command has it already, and mpiexec aborts at a second one.
+    It passes on a signal from a process (``kill``). It does not pass on a signal of the terminal (Ctrl-C): the
+    kernel sends that to the whole foreground group, which includes the command, and mpiexec aborts at a second
+    one.
     """
     watched = {*FORWARDED, signal.SIGCHLD}
     if go is not None:
         os.set_inheritable(go, True)
-    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit code
+    handler = signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # if SIGCHLD were ignored, the exit code would be lost
     before = signal.pthread_sigmask(
         signal.SIG_BLOCK, watched
-    )  # none is lost before the command runs
-    ignored = (signal.SIGPIPE, signal.SIGXFSZ)  # by Python; a command would inherit that
+    )  # no signal is lost before the command runs
+    ignored = (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    )  # Python ignores these; a command would inherit that
     try:
         process = os.posix_spawnp(
             words[0], list(words), {**os.environ, **more}, setsigmask=before, setsigdef=ignored
@@ -199,14 +205,16 @@ def run(
             raise
         return _ended(process, watched)
     finally:
-        while signal.sigtimedwait(watched, 0):  # what came with the end, of the terminal for one
+        while signal.sigtimedwait(
+            watched, 0
+        ):  # signals that arrived with the end, for example from the terminal
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         signal.signal(signal.SIGCHLD, handler)
 
 
 def _ended(process: int, watched: Collection[int]) -> int:
-    """Wait for a process, passing signals on; return the exit code a shell would."""
+    """Wait for a process and pass signals on; return the exit code of a shell."""
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:
@@ -215,12 +223,12 @@ def _ended(process: int, watched: Collection[int]) -> int:
         arrived = signal.sigwaitinfo(watched)
         if (
             arrived.si_signo != signal.SIGCHLD and arrived.si_code <= 0
-        ):  # of a process, not the kernel
+        ):  # from a process, not from the kernel
             os.kill(process, arrived.si_signo)
 
 
 def environment(bound: BoundJob, more: Mapping[str, str]) -> dict[str, str]:
-    """Return what a job's processes find in their environment; what the user set stays."""
+    """Return the environment of a job's processes; variables that the user set keep their values."""
     found = {
         JOB_VARIABLE: bound.job,
         MARK: bound.container,

@@ -1,9 +1,9 @@
-"""How far CPUs are from each other: router hops between memory nodes, the tree of parts inside one.
+"""Distances between CPUs: router hops between memory nodes, and heights in the tree of parts inside a node.
 
-``hops(a, b)`` is the rank of the latency between their nodes among the machine's distinct latencies,
-the larger of the two directions; inside a node it is the height of the lowest part that holds both,
-scaled below 1. Without a matrix it is that height. Real matrices are rarely trees, so nothing here
-assumes the triangle to be ultrametric.
+``hops(a, b)`` of CPUs in two nodes is the rank of their latency among the machine's distinct latencies; the
+larger of the two directions counts. Inside a node it is the height of the lowest part that holds both CPUs,
+scaled below 1. Without a latency matrix it is that height. The distances need not be ultrametric, because the
+matrices of real machines are rarely trees.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from apples.topology.parts import Branch, Latencies, MemoryNode, Part, branch_of
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """CPUs that are equally far from everything outside: one memory node's, or the whole machine's.
+    """CPUs that are equally far from all others: those of a memory node, or of the whole machine.
 
     Attributes
     ----------
     node
-        Number of the memory node; None where there is none.
+        Number of the memory node; None without one.
     cpus
         Mask.
     branch
-        The lowest part that holds them all, and what it divides into.
+        The lowest part that holds all the CPUs, and the branches below it.
     weights
-        (mask, weight) of parts: the sum of weight x pairs inside is the sum of heights over pairs.
+        (mask, weight) of parts. The sum over parts of weight x pairs inside equals the sum over pairs of heights.
     """
 
     node: int | None
@@ -52,9 +52,9 @@ class Balls:
     Attributes
     ----------
     radius
-        The number of hops.
+        Number of hops.
     members
-        (mask of the ball, mask of the CPUs it is the ball of); no ball twice.
+        (mask of the ball, mask of the CPUs whose ball it is); each ball once.
     largest
         CPUs in the largest ball.
     """
@@ -70,11 +70,11 @@ class Hops:
     Attributes
     ----------
     domains
-        By lowest CPU; one alone where there is no usable matrix.
+        By lowest CPU; a single domain without a usable matrix.
     rank
         Hops between domains.
     scale
-        What heights inside a domain are divided by.
+        Divisor of the heights inside a domain.
     """
 
     def __init__(self, root: Part, nodes: Sequence[MemoryNode], latencies: Latencies) -> None:
@@ -93,7 +93,7 @@ class Hops:
         }
 
     def __call__(self, a: int, b: int) -> float:
-        """Return the hops between two CPUs; `KeyError` for one the machine does not have."""
+        """Return the hops between two CPUs; `KeyError` for a CPU that the machine lacks."""
         mine, other = self._domain_of[a], self._domain_of[b]
         if mine != other:
             return float(self.rank[mine][other])
@@ -103,7 +103,7 @@ class Hops:
         return next(h for mask, h in self._chains[a] if mask & both == both) / self.scale
 
     def total(self, chosen: int) -> float:
-        """Return the sum of hops over the unordered pairs of a mask of CPUs."""
+        """Return the sum of hops over the unordered pairs of CPUs in a mask."""
         inside, between = 0, 0
         counts: list[tuple[int, int]] = []
         for number, domain in enumerate(self.domains):
@@ -116,9 +116,10 @@ class Hops:
         return between + inside / self.scale
 
     def centre(self, chosen: int) -> tuple[float, int]:
-        """Return the radius of a mask of CPUs and its centre: the lowest CPU from which it is that.
+        """Return the radius of a mask of CPUs and its centre.
 
-        The centre is one of the CPUs; the radius the most hops from it to any of them.
+        The centre is the CPU of the mask from which the farthest CPU of the mask is nearest; of several, the
+        lowest. The radius is that distance in hops.
         """
         best, centre = float("inf"), -1
         for balls in self.balls:
@@ -137,7 +138,9 @@ class Hops:
         """All balls, by ascending radius."""
         reach: dict[float, dict[int, int]] = {}
         for number, domain in enumerate(self.domains):
-            steps = sorted({float(r) for r in self.rank[number]})  # its own 0 among them
+            steps = sorted(
+                {float(r) for r in self.rank[number]}
+            )  # 0 for the domain itself included
             within = {s: self._within(number, s) for s in steps}
             for cpu in _bits(domain.cpus):
                 bit = 1 << cpu
@@ -162,7 +165,7 @@ class Hops:
 
     @cached_property
     def _chains(self) -> dict[int, list[tuple[int, int]]]:
-        """For each CPU what holds it and others, inner first: mask and height."""
+        """The parts above each CPU that hold other CPUs too, innermost first: mask and height."""
         chains: dict[int, list[tuple[int, int]]] = {}
         for domain in self.domains:
             for branch in domain.branch.walk():
@@ -186,7 +189,7 @@ def _bits(mask: int) -> Iterable[int]:
 
 
 def _domains(root: Part, home: dict[int, int]) -> Iterable[Domain]:
-    """Yield a domain for each node, and one for each largest part whose CPUs have no node."""
+    """Yield a domain for each node, and for each largest part whose CPUs belong to no node."""
     masks: dict[int, int] = {}
     for cpu, node in home.items():
         masks[node] = masks.get(node, 0) | 1 << cpu
@@ -214,7 +217,7 @@ def _domain(root: Part, cpus: int, node: int | None) -> Domain:
 def _ranks(nodes: Sequence[int | None], latencies: Latencies) -> list[list[int]]:
     order = {value: rank for rank, value in enumerate(latencies.distinct)}
     at = {node: i for i, node in enumerate(latencies.nodes)}
-    unknown = len(order)  # behind everything that is known
+    unknown = len(order)  # farther than all known latencies
 
     def rank(a: int, b: int) -> int:
         mine, other = nodes[a], nodes[b]

@@ -1,8 +1,8 @@
 """The requirement language: ``CPUSET[KEY=value;KEY=value]``, or the paper's bare ``KEY=value;KEY=value``.
 
 The name before the bracket selects the broker. The keys of ``CPUSET[...]`` are the fields of a `Requirement`: each
-field names its key and the function that reads its value. The keys of another name are that broker's. A value may
-be empty: the key is then not set, which matters when requirements are merged.
+field names its key and the function that reads its value. The keys of another name belong to that broker. A value
+may be empty: the key is then not set, which matters when requirements are merged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SELECT = re.compile(r"\s*select\s*\[([^\[\]]*)\]", re.IGNORECASE)
 
 
 class RequirementError(UsageError):
-    """A requirement that cannot be read; the message names the key, the position and the remedy."""
+    """A requirement that cannot be parsed; the message names the key, the position and the remedy."""
 
     code = "requirement-invalid"
 
@@ -36,7 +36,7 @@ def parse(text: str, count: int = 1, *, broker: str = "") -> Requirement:
     count
         CPUs asked for (``-n``).
     broker
-        The only name that is allowed before the bracket; empty: any.
+        The only name allowed before the bracket; empty: any.
 
     Raises
     ------
@@ -72,8 +72,8 @@ def merge(
 ) -> Requirement:
     """Return the job's requirement under the site's mandatory and default requirements.
 
-    Key by key the first of the three that names it counts, an empty value included: a mandatory
-    ``MAX_RADIUS=`` forbids jobs to set one. Requirements for another broker than the job's do not apply to it.
+    For each key, the first of the three that names it applies, even with an empty value: a mandatory
+    ``MAX_RADIUS=`` forbids jobs to set a radius. Requirements for a broker other than the job's do not apply.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def _error(reason: str, position: int | None, **fields: Any) -> RequirementError
 
 
 def _value(key: str, text: str, position: int) -> Any:
-    """Return the value of a key of ``CPUSET[...]``: the default where the text is empty."""
+    """Return the value of a key of ``CPUSET[...]``; an empty text gives the default."""
     if key not in KEYS:
         near = next(iter(difflib.get_close_matches(key, KEYS, n=1)), None)
         hint = f"did you mean {near}? " if near else ""

@@ -1,4 +1,4 @@
-"""`Topology`: one machine's parts, memory nodes and distances, whatever they were read from."""
+"""`Topology`: the parts, memory nodes and distances of one machine, independent of their source."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from apples.topology.parts import (
 )
 
 HIGH_BANDWIDTH = frozenset({"HBM", "MCDRAM"})
-"""Kinds of memory nodes that are fast and small."""
+"""Kinds of memory nodes with high bandwidth and little capacity."""
 
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """One machine. Compared by identity; what is computed from it is computed once.
+    """One machine. Compared by identity; derived values are cached.
 
     Attributes
     ----------
     root
-        The machine, with the parts inside; only CPUs that may be used.
+        The machine with the parts inside; only CPUs that this process may use.
     nodes
         Memory nodes by number, those without CPUs included.
     latencies
-        The matrix between nodes; empty where the source does not say.
+        The matrix between nodes; empty if the source has none.
     disallowed, offline
-        CPUs the machine has but that are not to be used: kept from us, or switched off (or unknown).
+        CPUs that the machine has but this process may not use, and CPUs that are switched off or unknown.
     name
-        What it was read from.
+        Name of the source.
     devices
-        GPUs and network interfaces, as hwloc names them; None: the source does not look for devices.
+        GPUs and network interfaces under their hwloc names; None: the source does not look for devices.
     kinds
-        Masks of the performance and efficiency cores' CPUs; empty where all cores are of one kind.
+        Masks of the performance and efficiency cores' CPUs; empty if all cores are of one kind.
 
     Examples
     --------
@@ -72,12 +72,12 @@ class Topology:
 
     @cached_property
     def cores(self) -> tuple[CpuSet, ...]:
-        """The CPUs of each core; a CPU in no core is one of its own, as far as sharing goes."""
+        """The CPUs of each core; a CPU outside all cores counts as a core of its own."""
         return self._sets("Core")
 
     @cached_property
     def packages(self) -> tuple[CpuSet, ...]:
-        """The CPUs of each package; empty for one whose CPUs may not be used."""
+        """The CPUs of each package; an empty set for a package without usable CPUs."""
         return self._sets("Package")
 
     @cached_property
@@ -87,7 +87,7 @@ class Topology:
 
     @cached_property
     def units(self) -> tuple[int, ...]:
-        """Masks of the smallest things that share no core: the cores, and each CPU that is in none."""
+        """Masks of the smallest units that share no core: the cores, and each CPU outside all cores."""
         cores = [core.mask for core in self.cores if core]
         without_core = CpuSet(self.root.cpus & ~sum(cores))
         return tuple(
@@ -96,17 +96,17 @@ class Topology:
 
     @cached_property
     def lone_cpus(self) -> int:
-        """Mask of the CPUs that share their core with none."""
+        """Mask of the CPUs that share their core with no other."""
         return sum(unit for unit in self.units if unit.bit_count() == 1)
 
     @cached_property
     def core_radius(self) -> float:
-        """The most hops from one CPU of a core to another of it."""
+        """The most hops between two CPUs of a core."""
         return max(self.hops.centre(unit)[0] for unit in self.units)
 
     @cached_property
     def node_cpus(self) -> tuple[int, ...]:
-        """Masks of the CPUs that belong to each memory node; all together where there is no node."""
+        """Masks of the CPUs of each memory node; one mask of all CPUs without a node."""
         masks: dict[int, int] = {}
         for cpu, node in node_of_cpu(self.root.cpus, self.nodes).items():
             masks[node] = masks.get(node, 0) | 1 << cpu
@@ -114,11 +114,11 @@ class Topology:
 
     @cached_property
     def branch(self) -> Branch:
-        """The machine as a tree of what differs in its CPUs."""
+        """The machine as a tree of the parts that differ in their CPUs."""
         return branch_of(self.root, self.root.cpus)
 
     def amounts(self) -> dict[str, int | None]:
-        """Return what ``select[..]`` may compare, by name: LSF's names, and bytes; None where it is not known.
+        """Return the amounts that ``select[..]`` compares, by LSF's names, in bytes or counts; None: unknown.
 
         Examples
         --------
@@ -138,13 +138,13 @@ class Topology:
         }
 
     def of_kind(self, kind: CoreKind) -> int:
-        """Return the mask of the CPUs of a kind of core; cores that are all alike are performance cores."""
+        """Return the mask of the CPUs of a kind of core. If all cores are alike, they are performance cores."""
         if not self.kinds:
             return self.root.cpus if kind is CoreKind.PERFORMANCE else 0
         return self.kinds.get(kind, 0) & self.root.cpus
 
     def near(self, name: str) -> int | None:
-        """Return the mask of the CPUs local to a device, or to any of a kind; None where there is none such."""
+        """Return the mask of the CPUs local to a device or to a kind of devices; None for an unknown name."""
         masks = [device.cpus for device in self.devices or () if device.called(name)]
         return reduce(or_, masks) if masks else None
 
@@ -154,7 +154,7 @@ class Topology:
         return sum(device.kind is kind for device in self.devices)
 
     def memory_of(self, cpus: CpuSet) -> CpuSet:
-        """Return the memory nodes local to some CPUs; the nearest that has memory where none is."""
+        """Return the memory nodes local to some CPUs; if none has memory, the nearest that has."""
         near = {n.number for n in self.nodes if n.cpus & cpus.mask and n.memory != 0}
         for domain in self.hops.domains:
             served = any(n.number in near and n.cpus & domain.cpus for n in self.nodes)
@@ -175,12 +175,12 @@ class Topology:
 
 
 def restricted(topology: Topology, cpus: CpuSet, memory: CpuSet | None = None) -> Topology:
-    """Return the topology with these CPUs alone; parts of which nothing is left are gone.
+    """Return the topology with only these CPUs; parts without any are removed.
 
     Parameters
     ----------
     memory
-        Numbers of the memory nodes that may be used; None: all.
+        Numbers of the usable memory nodes; None: all.
 
     Raises
     ------

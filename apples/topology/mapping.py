@@ -1,9 +1,9 @@
-"""Task placement by communication: bytes times distance, and the largest load over speed.
+"""Task placement by communication: it minimises bytes times distance plus the weighted time of the slowest host.
 
-The mapping of a task graph onto hosts, of which the quadratic assignment problem is a case: no exact method goes
-far beyond ten tasks. Here tasks are placed one by one, the most tied to those placed first, and then moved and
-exchanged while that helps; small problems are begun several times. `rank_order` solves the same problem for the
-ranks and the CPUs of one host.
+This is the mapping of a task graph onto hosts. The quadratic assignment problem is a case of it; exact methods
+reach little more than ten tasks. Here tasks are placed one by one, first those with most traffic to placed tasks.
+Then tasks are moved and exchanged while the cost falls. Small problems get several starts. `rank_order` solves
+the same problem for the ranks and the CPUs of one host.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 Places = np.ndarray[Any, np.dtype[np.intp]]
 
 SMALL_PROBLEM = 40
-"""Tasks up to which a placement is begun several times: forty beginnings cost less than one of 256 tasks."""
+"""Tasks up to which a placement gets several starts: forty starts cost less than one start of 256 tasks."""
 STARTS = 40
 BATCH = 64
-"""The most promising changes that are tried before all are looked at again."""
+"""The most promising changes, tried before the gains of all changes are computed again."""
 MIN_GAIN = 1e-6
-"""Part of the cost that a change must save: less takes hundreds of changes that nobody notices."""
+"""Least part of the cost that a change must save. Below it, hundreds of changes gain nothing measurable."""
 
 
 @dataclass(frozen=True)
@@ -40,25 +40,25 @@ class PlacementProblem:
     Attributes
     ----------
     messages
-        Square, tasks by tasks: bytes that the task of the row sends to that of the column. What a task sends to
-        itself costs nothing.
+        Square, tasks by tasks: bytes from the task of the row to the task of the column. The diagonal costs
+        nothing.
     distances
-        Square and symmetric, hosts by hosts: what a byte costs between two, and inside one (the diagonal).
+        Square and symmetric, hosts by hosts: cost of a byte between two hosts, and inside one (the diagonal).
     loads
-        Of each task: work, in the unit that a host of speed 1 does in a second.
+        Work of each task; a host of speed 1 does one unit a second.
     speeds
-        Of each host, > 0.
+        Speed of each host, > 0.
     weight
-        Lambda: what a second of the most loaded host costs beside bytes times distance.
+        Lambda: cost of a second of the most loaded host, in units of bytes times distance.
     room
-        The most tasks on each host; empty: any number everywhere.
+        The most tasks on each host; empty: no limits.
     tolerated
-        Seconds of the most loaded host up to which all are as good: messages decide there.
+        Seconds of the most loaded host up to which time adds the same cost; messages alone decide.
 
     Raises
     ------
     UsageError
-        Sizes that do not fit, a number that is none, or less room than tasks. Permanent.
+        Sizes that do not fit, an invalid number, or less room than tasks. Permanent.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class PlacementProblem:
 
     @cached_property
     def tie(self) -> Array:
-        """Bytes between two tasks, both directions together; 0 of a task with itself."""
+        """Bytes between two tasks, both directions together; 0 on the diagonal."""
         sent = np.asarray(self.messages, dtype=float)
         both: Array = sent + sent.T
         np.fill_diagonal(both, 0.0)
@@ -150,18 +150,18 @@ class PlacementProblem:
         return np.asarray(self.distances, dtype=float)
 
     def seconds(self, owners: Sequence[int] | Places) -> Array:
-        """Return how long each host would compute."""
+        """Return the computing seconds of each host."""
         work = _work(np.asarray(owners, dtype=np.intp), self.loads, len(self.speeds))
         seconds: Array = work / np.asarray(self.speeds, dtype=float)
         return seconds
 
     def talk(self, owners: Sequence[int] | Places) -> float:
-        """Return bytes times distance."""
+        """Return the sum of bytes times distance."""
         at = np.asarray(owners, dtype=np.intp)
         return float((self.tie * self.distance[np.ix_(at, at)]).sum() / 2)
 
     def cost(self, owners: Sequence[int] | Places) -> float:
-        """Return what is minimised."""
+        """Return the cost: bytes times distance plus the weighted time of the most loaded host."""
         step = max(self.tolerated, float(self.seconds(owners).max()))
         return self.talk(owners) + self.weight * step
 
@@ -177,7 +177,7 @@ def _demand_numbers(name: str, array: Array) -> None:
 
 
 def _work(owners: Places, loads: Sequence[float] | Array, hosts: int) -> Array:
-    """Return the load that each host has."""
+    """Return the load of each host."""
     return np.bincount(owners, weights=np.asarray(loads, dtype=float), minlength=hosts).astype(
         float
     )
@@ -189,20 +189,20 @@ def place(
     worth: float = 0.0,
     starts: int = STARTS,
 ) -> tuple[int, ...]:
-    """Return the host of each task: greedy by the most tied task, then the best moves and exchanges.
+    """Return the host of each task: greedy by traffic with placed tasks, then the best moves and exchanges.
 
-    Where messages alone count, hosts are also halved, and the tasks with them, from the coarsest on. The same
-    problem has the same answer. Of at most ten tasks it was within 5 % of the optimum in every case tried.
+    If messages alone decide, the search also tries recursive bisection of hosts and tasks. The same problem has
+    the same answer. For at most ten tasks it was within 5 % of the optimum in every case tried.
 
     Parameters
     ----------
     begin
-        Owners that hold now: they are improved too, and kept unless others cost less.
+        Current owners: the search improves these too, and returns the result unless another placement costs less.
     worth
-        By which part others must cost less than the improved ones of `begin` to be taken in their place: of what
-        they cost beyond the step that none can go below.
+        Part by which another placement must cost less than the improved `begin` to replace it. Both costs count
+        only above the lower bound of the time of the most loaded host.
     starts
-        How often a small problem is begun.
+        Starts of a small problem.
     """
     tasks = len(problem.loads)
     if not tasks:
@@ -217,22 +217,22 @@ def place(
         found = min(found, again, key=lambda one: one[0])
     if len(begin):
         kept = search.improved(np.array(begin, dtype=np.intp))
-        # The step outweighs all messages, so a comparison of whole costs would never find a new
-        # placement better.
+        # The time of the most loaded host outweighs all messages, so a comparison of whole costs would
+        # never find a new placement better.
         floor = problem.weight * search.least_step
         found = kept if (kept[0] - floor) * (1 - worth) <= found[0] - floor else found
     return tuple(map(int, found[1]))
 
 
 _Half = int | tuple["_Half", "_Half"]
-"""Hosts in halves: one host, or two halves."""
+"""A bisection of hosts: one host, or two halves."""
 ONE_APART = ((0.0, 1.0), (1.0, 0.0))
 HALF_STARTS = 8
-"""Tasks from which a half is grown in turn: the rows of a grid of 8 x 16 are cut in two from few of them."""
+"""Tasks from which a half is grown in turn: few of them suffice to cut the rows of a grid of 8 x 16 in two."""
 
 
 def _halves(distance: Array, room: Places) -> _Half:
-    """Return the hosts that have room, the nearest groups joined first, and of equally near ones the smallest."""
+    """Return the hosts that have room as a tree: nearest groups are joined first, then the smallest."""
     hosts = np.flatnonzero(room > 0)
     halves: list[_Half] = [int(host) for host in hosts]
     sizes = np.ones(len(hosts))
@@ -240,7 +240,7 @@ def _halves(distance: Array, room: Places) -> _Half:
     np.fill_diagonal(far, np.inf)
     most = far[np.isfinite(far)].max(initial=0.0) or 1.0
     while len(halves) > 1:
-        # Sizes decide among what is equally far: less than any difference of distances that counts.
+        # Sizes decide between equal distances: this term is smaller than any relevant difference.
         rank = far + (sizes[:, None] + sizes[None, :]) * (most * 1e-9)
         one, other = sorted(divmod(int(rank.argmin()), len(halves)))
         joined = (far[one] * sizes[one] + far[other] * sizes[other]) / (sizes[one] + sizes[other])
@@ -259,7 +259,7 @@ def _hosts(half: _Half) -> list[int]:
 
 
 class _Search:
-    """What the search keeps at hand of a problem: arrays, and the step that no placement can go below."""
+    """A problem as arrays, with the lower bound of the time of the most loaded host."""
 
     def __init__(self, problem: PlacementProblem) -> None:
         self.problem, self.tie, self.distance = problem, problem.tie, problem.distance
@@ -274,18 +274,18 @@ class _Search:
         )
 
     def grown(self, starts: int) -> Places:
-        """Return the best of placements that begin with so many tasks in turn, each improved."""
+        """Return the best of the improved placements that begin with a number of tasks in turn."""
         spaced = np.linspace(0, self.tasks, min(starts, self.tasks), endpoint=False)
-        # From one start alone, an 8 x 16 grid costs 1.06 times the placement of TreeMatch; from
-        # nine it never costs more.
+        # With one start, an 8 x 16 grid costs 1.06 times the placement of TreeMatch; with nine starts
+        # it never costs more.
         found = [self.improved(self.greedy(int(first))) for first in (-1, *spaced)]
         return min(found, key=lambda one: one[0])[1]
 
     def halved(self) -> Places:
-        """Return a placement made from the coarsest on: the hosts in two halves, and the tasks of each half again.
+        """Return a placement by recursive bisection: the hosts in two halves, and the tasks of each half again.
 
-        What separates hosts most then separates the tasks that are tied least. Where loads count besides, a half
-        says nothing of the most loaded host: this is for problems of messages alone.
+        The largest distances between hosts then separate the tasks with the least traffic. This suits problems of
+        messages alone: a half does not determine the load of the most loaded host.
         """
         owners = np.zeros(self.tasks, dtype=np.intp)
         waiting: list[tuple[_Half, Places]] = [
@@ -311,15 +311,15 @@ class _Search:
         return owners
 
     def greedy(self, first: int = -1) -> Places:
-        """Return a placement made task by task, from `first`: next the one most tied to those that are placed.
+        """Return a greedy placement from task `first` on: next the task with most traffic to placed tasks.
 
-        It goes where its messages cost least. A host that it would load beyond the step of a perfect balance costs
-        what it is beyond: so hosts are filled one after the other, near ones next.
+        It goes to the host on which its messages cost least. If that load exceeds a perfect balance, the excess
+        is added to the cost of the host. So hosts are filled one after the other, near hosts next.
         """
         owners = np.full(self.tasks, -1, dtype=np.intp)
         room, work = self.room.copy(), np.zeros(self.hosts)
-        # Ties go to the task that is least tied to unplaced ones: regions grow from a corner. The
-        # opposite grows from the middle of a stencil and leaves a ring around it.
+        # Of equal tasks, take the task with least traffic to unplaced tasks: regions then grow from a
+        # corner. The opposite grows from the middle of a stencil and leaves a ring around it.
         tied, cost = self.tie.sum(axis=1) * -1e-9, np.zeros((self.tasks, self.hosts))
         if first >= 0:
             tied[first] = np.inf
@@ -327,7 +327,7 @@ class _Search:
             task = int(np.where(owners < 0, tied, -np.inf).argmax())
             step = np.maximum((work + self.loads[task]) / self.speeds, self.least_step)
             price = np.where(room > 0, cost[task] + self.problem.weight * step, np.inf)
-            # Of hosts that cost the same the one with most to give, so that neighbours find room beside.
+            # Of equally cheap hosts take the host with most free room, so that neighbours fit beside.
             best = np.flatnonzero(price <= price.min() * (1 + 1e-12))
             host = int(best[(self.speeds[best] * self.least_step - work[best]).argmax()])
             owners[task] = host
@@ -338,9 +338,9 @@ class _Search:
         return owners
 
     def disturbed(self, owners: Places, chance: np.random.Generator) -> Places:
-        """Return a placement in which two hosts have each other's tasks, or half of the tasks other hosts.
+        """Return a placement in which two hosts exchange all tasks, or half of the tasks have other hosts.
 
-        Neither can be come by in single moves and exchanges that all help.
+        Single moves and exchanges that each lower the cost reach neither.
         """
         changed = owners.copy()
         # Local optima of small problems nearly always differ by two whole hosts. Without this
@@ -368,7 +368,7 @@ class _Search:
             for choice in few[flat[few].argsort()[::-1]]:
                 if flat[choice] <= MIN_GAIN * cost:
                     break
-                # What was done since the gains were computed may have changed this one.
+                # Changes made after the gains were computed may have altered this gain.
                 task, column = divmod(int(choice), gain.shape[1])
                 tried = owners.copy()
                 if column < self.hosts:
@@ -385,15 +385,15 @@ class _Search:
         return self.problem.cost(owners), owners
 
     def _at_hosts(self, owners: Places) -> Array:
-        """Return what the messages of each task would cost on each host, all others being where they are."""
+        """Return the cost of each task's messages on each host, with all other tasks where they are."""
         there = np.eye(self.hosts)[owners]
-        # Not `@`: the threads of a linear algebra library cost several times what they save at this size.
+        # Not `@`: at this size, the threads of a linear algebra library cost several times their gain.
         to_hosts = np.einsum("ab,bh->ah", self.tie, there)
         found: Array = np.einsum("ah,hk->ak", to_hosts, self.distance)
         return found
 
     def _part(self, owners: Places, tasks: list[int]) -> float:
-        """Return the part of the cost that the places of one or two tasks decide."""
+        """Return the part of the cost that depends on the hosts of one or two tasks."""
         talk = sum(float(self.tie[task] @ self.distance[owners[task], owners]) for task in tasks)
         if len(tasks) == 2:
             first, second = tasks
@@ -402,7 +402,7 @@ class _Search:
         return talk + self.problem.weight * self._step(work)
 
     def _moves(self, owners: Places, at_hosts: Array) -> Array:
-        """Return what is gained by each task on each host."""
+        """Return the gain of moving each task to each host."""
         here = np.arange(self.tasks)
         talk = at_hosts[here, owners][:, None] - at_hosts
         work = _work(owners, self.loads, self.hosts)
@@ -417,7 +417,7 @@ class _Search:
         return gain
 
     def _exchanges(self, owners: Places, at_hosts: Array) -> Array:
-        """Return what is gained by each pair of tasks that have each other's places."""
+        """Return the gain of exchanging the hosts of each pair of tasks."""
         change = at_hosts[:, owners] - at_hosts[np.arange(self.tasks), owners][:, None]
         between = self.distance[np.ix_(owners, owners)]
         inside = np.diagonal(self.distance)[owners]
@@ -431,15 +431,15 @@ class _Search:
         step = np.maximum(step, self.problem.tolerated)
         gain: Array = talk + self.problem.weight * (self._step(work) - step)
         gain[owners[:, None] == owners[None, :]] = -np.inf
-        gain[np.tril_indices(self.tasks)] = -np.inf  # a pair once
+        gain[np.tril_indices(self.tasks)] = -np.inf  # each pair once
         return gain
 
     def _step(self, work: Array) -> float:
-        """Return what counts of the most loaded host."""
+        """Return the time of the most loaded host that counts in the cost."""
         return max(self.problem.tolerated, float((work / self.speeds).max()))
 
     def _longest_of_others(self, work: Array) -> Array:
-        """Return for each two hosts how long the longest of all others computes."""
+        """Return, for each pair of hosts, the longest computing time of all other hosts."""
         seconds = work / self.speeds
         longest = [*np.argsort(seconds)[::-1][:3]]
         most = np.zeros((self.hosts, self.hosts))
@@ -453,19 +453,19 @@ class _Search:
 def rank_order(
     topology: Topology, shares: Sequence[CpuSet], messages: Sequence[Sequence[float]]
 ) -> RankOrder:
-    """Return the shares in another order, in which what talks most is nearest; the same where none costs less.
+    """Return the shares in an order that places ranks with most traffic nearest; unchanged if none is cheaper.
 
     Parameters
     ----------
     shares
-        CPUs for as many ranks as there are, in the topology's order (`apples.topology.bindings.per_rank`).
+        CPUs of each rank, in the topology's order (`apples.topology.bindings.per_rank`).
     messages
-        Square: bytes that the rank of the row sends to that of the column.
+        Square: bytes from the rank of the row to the rank of the column.
 
     Raises
     ------
     UsageError
-        Messages of another number of ranks, or a number that is none. Permanent.
+        Messages for another number of ranks, or an invalid number. Permanent.
 
     Examples
     --------
@@ -489,7 +489,7 @@ def rank_order(
 
 
 def distances(topology: Topology, shares: Sequence[CpuSet]) -> Array:
-    """Return the mean hops between the CPUs of each two shares; a share is no distance from itself."""
+    """Return the mean hops between the CPUs of each pair of shares; 0 on the diagonal."""
     found = np.zeros((len(shares), len(shares)))
     for i, one in enumerate(shares):
         for j, other in enumerate(shares[:i]):

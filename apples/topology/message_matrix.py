@@ -1,6 +1,6 @@
-"""`MessageMatrix`: messages and bytes from each rank to each, as declared, as arrays exchange them, or as counted.
+"""`MessageMatrix`: messages and bytes from each rank to each: declared, of exchanged arrays, or counted.
 
-`--messages` names a file with one: the document of a run, or rows of numbers.
+`--messages` names a file with a matrix: the document of a run, or rows of numbers.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from apples.topology import documents
 
 MAX_READ = 1 << 23
-"""Of a file that ``--messages`` names: a run of 256 ranks takes 4 MB, and what is hostile 250 MB of memory."""
+"""Bytes of a ``--messages`` file. A run of 256 ranks has 4 MB; a hostile file of 8 MB takes 250 MB of memory."""
 MAX_RANKS_SHOWN = 256
-"""Ranks up to which their own matrix is a part of the document: beyond it is more than anybody reads."""
+"""Ranks up to which the document includes the matrix of ranks; a larger matrix is unreadable."""
 
 MAX_COUNT = 1 << 62
-"""No rank sends as many bytes, or messages."""
+"""Upper bound of the bytes, or messages, of a rank."""
 
 NUMBERS = b"0123456789+-.#"
-"""With one of these a file of rows of numbers begins."""
+"""First characters of a file with rows of numbers."""
 
 Bytes = bytes
-"""Beside an attribute of that name."""
+"""`bytes`, where an attribute of that name hides it."""
 Matrix = tuple[tuple[int, ...], ...]
 
 
 class CountedRank(NamedTuple):
-    """A rank of a program: of a job that was resized there is one for each world it had on a host.
+    """A rank of a program. A job that was resized has a rank for each world it had on a host.
 
     Attributes
     ----------
     host
-        Where it runs, or ran.
+        Its host.
     world
-        Number of its MPI_COMM_WORLD: in the order of the plan's hosts, and on one host as they began.
+        Number of its MPI_COMM_WORLD, in the order of the plan's hosts and, on one host, of their start.
     rank
-        In that world.
+        Number in that world.
     """
 
     host: str
@@ -59,13 +59,13 @@ class MessageMatrix:
     Attributes
     ----------
     ranks
-        Who they are, in the order of worlds and ranks.
+        The ranks, in the order of worlds and rank numbers.
     bytes, messages
-        Row: from; column: to.
+        Row: sender; column: receiver.
     missed
-        Messages whose receiver is not known: of worlds that met in another way than by a merge.
+        Messages with an unknown receiver: of worlds that were not connected by a merge.
     source
-        How it is known: ``declared``, ``arrays`` or ``counted``.
+        Origin of the numbers: ``declared``, ``arrays`` or ``counted``.
     """
 
     ranks: tuple[CountedRank, ...]
@@ -78,12 +78,12 @@ class MessageMatrix:
     def declared(
         cls, ranks: Sequence[tuple[str, int]], sent: float, messages: float
     ) -> MessageMatrix:
-        """Return what ranks in a row send each other that exchange borders with the next and the one before.
+        """Return the messages of ranks in a row that exchange borders with their two neighbours.
 
         Parameters
         ----------
         ranks
-            The hosts in the order of their ranks, each with how many it has.
+            The hosts in the order of their ranks, each with its number of ranks.
         sent, messages
             Bytes and messages of each border in each direction.
 
@@ -118,13 +118,13 @@ class MessageMatrix:
 
     @classmethod
     def parse(cls, text: Bytes, path: Path) -> MessageMatrix:
-        r"""Return the messages of a run, from its document (``apples.run/1``) or from rows of numbers of bytes.
+        r"""Return the messages of a run, from its document (``apples.run/1``) or from rows of byte counts.
 
         Raises
         ------
         UsageError
-            It is neither, the run was moved or its ranks were too many to be listed, or the document has no matrix
-            of its ranks. Permanent.
+            The text is neither, the run was moved, its ranks were too many to be listed, or the document has no
+            matrix of its ranks. Permanent.
 
         Examples
         --------
@@ -207,7 +207,7 @@ class MessageMatrix:
         Raises
         ------
         UsageError
-            It has no ranks, or no matrix of them. Permanent.
+            It has no ranks, or no matrix of the ranks. Permanent.
         """
         if not isinstance(found, dict) or not isinstance(found.get("ranks"), list):
             raise UsageError(
@@ -250,7 +250,7 @@ class MessageMatrix:
         return tuple(dict.fromkeys(one.host for one in self.ranks))
 
     def by_host(self, matrix: Matrix) -> Matrix:
-        """Return a matrix of ranks as one of hosts: between the ranks of a host in the diagonal.
+        """Return a matrix of ranks as a matrix of hosts; the diagonal holds the traffic inside a host.
 
         Examples
         --------
@@ -286,7 +286,7 @@ class MessageMatrix:
 
 
 def _count(word: str, path: Path, line: int) -> int:
-    """Return a number of bytes of a row, to a whole one; `UsageError` where it is none."""
+    """Return a byte count of a row, rounded to an integer; `UsageError` for an invalid number."""
     try:
         count = round(float(word))
     except (ValueError, OverflowError):
@@ -304,7 +304,7 @@ def _count(word: str, path: Path, line: int) -> int:
 
 
 def _matrix(found: Mapping[str, Any], name: str, size: int, path: Path) -> Matrix:
-    """Return a square of counts of a document; `UsageError` where it is none."""
+    """Return a square matrix of counts of a document; `UsageError` for another value."""
     rows: Any = found.get(name)
     lengths = (
         [len(row) if isinstance(row, list) else -1 for row in rows]
@@ -334,12 +334,12 @@ def messages_of(run: str | None) -> Path | None: ...
 
 
 def messages_of(run: str | None) -> Path | None:
-    """Return the document of a run that ``--messages`` names: a file, or the result of a record.
+    """Return the path of a run's document that ``--messages`` names: a file, or the result of a record.
 
     Raises
     ------
     UsageError
-        There is no such file and no such record, or it cannot be read.
+        No such file or record exists, or it cannot be read.
     """
     if run is None:
         return None

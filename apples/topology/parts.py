@@ -1,4 +1,4 @@
-"""What a machine is made of: nested `Part`s down to its CPUs, and `MemoryNode`s beside them."""
+"""The parts of a machine: nested `Part`s down to its CPUs, and `MemoryNode`s beside them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A machine, package, cache, core or CPU: everything that holds CPUs, one inside the other.
+    """A machine, package, cache, core or CPU: each part holds CPUs, one part inside the other.
 
     Attributes
     ----------
     kind
-        hwloc's word: ``Machine``, ``Package``, ``Group``, ``L3Cache``, ``Core``, ``PU``.
+        hwloc's name: ``Machine``, ``Package``, ``Group``, ``L3Cache``, ``Core``, ``PU``.
     number
-        The operating system's number, None where it has none.
+        Number of the operating system; None without one.
     cpus
         Mask of the usable CPUs in it; 0 for a package without any.
     children
@@ -36,7 +36,7 @@ class Part:
         object.__setattr__(self, "height", 1 + max(heights) if heights else 0)
 
     def walk(self) -> Iterator[Part]:
-        """Yield this part and all inside, outer before inner."""
+        """Yield this part and all parts inside, outer before inner."""
         waiting = [self]
         while waiting:
             part = waiting.pop()
@@ -51,11 +51,11 @@ class MemoryNode:
     Attributes
     ----------
     number
-        The operating system's number.
+        Number of the operating system.
     cpus
-        Mask of the usable CPUs it is local to; 0 for a node of memory alone.
+        Mask of the usable CPUs it is local to; 0 for a node without CPUs.
     memory
-        Bytes; None where the source does not say.
+        Bytes; None if the source does not state it.
     kind
         ``DRAM``, ``HBM`` and the like, or empty.
     """
@@ -67,14 +67,14 @@ class MemoryNode:
 
 
 class CoreKind(StrEnum):
-    """What a core of a hybrid machine is built for."""
+    """The purpose of a core in a hybrid machine."""
 
     PERFORMANCE = "performance"
     EFFICIENCY = "efficiency"
 
 
 class DeviceKind(StrEnum):
-    """What a device is for."""
+    """The purpose of a device."""
 
     GPU = "gpu"
     NIC = "nic"
@@ -87,15 +87,15 @@ class Device:
     Attributes
     ----------
     name
-        The system's: ``cuda0``, ``rsmi1``, ``eth0``, ``mlx5_0``; a PCI address where it has none.
+        Name of the system: ``cuda0``, ``rsmi1``, ``eth0``, ``mlx5_0``; a device without one has its PCI address.
     cpus
         Mask of the usable CPUs that it is local to.
     memory
-        Bytes of its own; None where the source does not say.
+        Bytes of its own memory; None if the source does not state it.
     model
-        The vendor's name of it, or empty.
+        Model name of the vendor, or empty.
     aliases
-        What else the system or a runtime calls it: ``nvml0`` of ``cuda0``, ``mlx5_0`` of ``ib0``.
+        Other names in the system or a runtime: ``nvml0`` for ``cuda0``, ``mlx5_0`` for ``ib0``.
     """
 
     name: str
@@ -106,20 +106,20 @@ class Device:
     aliases: tuple[str, ...] = ()
 
     def called(self, name: str) -> bool:
-        """Whether this is one of its names, or its kind."""
+        """Whether a name is a name of the device, or its kind."""
         return name in (self.name, self.kind, *self.aliases)
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """The matrix of relative latencies between memory nodes, as firmware states it (the SLIT).
+    """The matrix of relative latencies between memory nodes from the firmware (the SLIT).
 
     Attributes
     ----------
     nodes
         Numbers of the nodes, in the order of rows and columns.
     values
-        Row by row.
+        Rows of the matrix.
     """
 
     nodes: tuple[int, ...] = ()
@@ -131,7 +131,7 @@ class Latencies:
         return tuple(sorted({value for row in self.values for value in row}))
 
     def among(self, nodes: Collection[int]) -> Latencies:
-        """Return the part of the matrix that is about some nodes, by their numbers."""
+        """Return the rows and columns of some nodes, by their numbers."""
         keep = sorted(
             (i for i, n in enumerate(self.nodes) if n in nodes), key=self.nodes.__getitem__
         )
@@ -144,16 +144,16 @@ NO_LATENCIES = Latencies()
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A part as far as it matters for distances: parts that hold the same CPUs are one, the lowest.
+    """A part of the tree of distances. Nested parts with the same CPUs become one branch, the lowest.
 
     Attributes
     ----------
     cpus
         Mask.
     height
-        Of the lowest part that holds them.
+        Height of the lowest part that holds them.
     children
-        What it divides into; none for a single CPU.
+        Branches below it; empty for a single CPU.
     """
 
     cpus: int
@@ -161,14 +161,14 @@ class Branch:
     children: tuple[Branch, ...] = ()
 
     def walk(self) -> Iterator[Branch]:
-        """Yield this branch and all inside, outer before inner."""
+        """Yield this branch and all branches inside, outer before inner."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def branch_of(part: Part, cpus: int) -> Branch:
-    """Return the branch of a part, of some of its CPUs (at least one)."""
+    """Return the branch of a part that holds some of its CPUs (at least one)."""
     mask = part.cpus & cpus
     inside = [child for child in part.children if child.cpus & mask]
     if len(inside) == 1:
@@ -177,9 +177,9 @@ def branch_of(part: Part, cpus: int) -> Branch:
 
 
 def node_of_cpu(cpus: int, nodes: Sequence[MemoryNode]) -> dict[int, int]:
-    """Return the node of each CPU of a mask: the narrowest that is local, then the lowest.
+    """Return the node of each CPU of a mask: the local node with fewest CPUs, of several the lowest.
 
-    A CPU with no local node is left out.
+    The result has no entry for a CPU without a local node.
     """
     nodes_by_cpu: dict[int, int] = {}
     for node in sorted(nodes, key=lambda node: (-node.cpus.bit_count(), -node.number)):

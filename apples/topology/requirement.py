@@ -1,8 +1,8 @@
-"""`Requirement`: the CPUs that a job asks of one host, checked; and the answer of the allocator.
+"""`Requirement`: the CPUs that a job asks of one host, checked; and the result of the allocator.
 
 A field of a `Requirement` names its key in ``CPUSET[KEY=value]`` and the functions that read and write its value
-(`RequirementKey`). A new key is therefore one field here, and its effect an entry of `FILTERS` in
-`apples.topology.selection`. `apples.topology.language` parses the text.
+(`RequirementKey`). So a new key is one field here, and an entry of `FILTERS` in `apples.topology.selection` for
+its effect. `apples.topology.language` parses the text.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from apples.topology.parts import CoreKind
 
 
 class CpusetType(StrEnum):
-    """CPUSET_TYPE: a set that is made for the job, or none at all."""
+    """CPUSET_TYPE: a set of CPUs for the job, or none."""
 
     DYNAMIC = "dynamic"
     NONE = "none"
 
 
 class Placement(StrEnum):
-    """Order of preference among usable CPUs: the nearest to each other, the first, or the most spread out."""
+    """Order of preference among usable CPUs: nearest to each other, lowest numbers, or most spread out."""
 
     BEST = "best"
     FIRST = "first"
@@ -54,9 +54,9 @@ class RequirementKey:
     name
         The key.
     read
-        Text -> value. It raises ValueError, with the condition that the text must meet, for an invalid text.
+        Text -> value. It raises ValueError with the condition on the text, if the text is invalid.
     write
-        Value -> text that `read` turns into the same value; empty for a value that is not set.
+        Value -> text that `read` turns into the same value; empty for an unset value.
     """
 
     name: str
@@ -71,7 +71,7 @@ def _text(value: Any) -> str:
 def _key(
     name: str, read: Callable[[str], Any], write: Callable[[Any], str] = _text
 ) -> dict[str, RequirementKey]:
-    """Return the metadata of a field that is written by a key."""
+    """Return the metadata of a field that has a key."""
     return {"key": RequirementKey(name, read, write)}
 
 
@@ -145,7 +145,7 @@ _CONDITION = re.compile(r"([a-z]+)\s*(>=|<=|==|!=|>|<|=)\s*([0-9]{1,15})\s*(MB|G
 
 
 def _conditions(text: str) -> tuple[HostCondition, ...]:
-    """Return the comparisons of ``select[..]``, which must all hold."""
+    """Return the comparisons of ``select[..]``; all must hold."""
     conditions = []
     for part in text.split("&&"):
         if kind := _KIND.fullmatch(part.strip()):
@@ -167,7 +167,7 @@ def _conditions(text: str) -> tuple[HostCondition, ...]:
 
 
 _STATIC = "; enter the set of an administrator with its own tools (cgexec, systemd)"
-"""Remedy of CPUSET_TYPE=static, which the paper has."""
+"""Remedy of CPUSET_TYPE=static, which Smith et al. 2001 define."""
 
 
 def _name(text: str) -> str:
@@ -179,12 +179,12 @@ def _name(text: str) -> str:
 CPUSET: Final = "CPUSET"
 """The name before the bracket of requirements that this package judges."""
 SELECT: Final = "SELECT"
-"""The key of the conditions on the host as a whole; written ``select[..]`` before the rest, as in LSF."""
+"""The key of the conditions on the whole host; written ``select[..]`` before the other keys, as in LSF."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """The CPUs that a job asks of one host: a value that is valid without knowing any host.
+    """The CPUs that a job asks of one host. Its validity depends on no host.
 
     `apples.topology.parse` makes it from text. ``str`` returns text that parses to an equal requirement, without
     its `count`.
@@ -196,36 +196,36 @@ class Requirement:
     cpus
         CPU_LIST: the CPUs to choose from; None: any.
     max_radius
-        MAX_RADIUS: hops; the job waits rather than exceed it. None: any.
+        MAX_RADIUS: hops; the job waits for CPUs within them. None: no limit.
     max_cpus_per_node
-        MAX_CPU_PER_NODE: of each memory node; None: any number.
+        MAX_CPU_PER_NODE: the most CPUs of each memory node; None: no limit.
     whole_cores
-        WHOLE_CORES: only cores that are free as a whole, and those entirely.
+        WHOLE_CORES: use only cores that are entirely free, and all of their CPUs.
     placement
         PLACEMENT.
     memory
-        MEM_LIST: the memory nodes the job is to use; None: those local to its CPUs.
+        MEM_LIST: the memory nodes the job uses; None: those local to its CPUs.
     options
         CPUSET_OPTIONS.
     kind
         CPUSET_TYPE.
     same_cpus_on_resume
-        RESUME_OPTION=ORIG_CPUS: a suspended job comes back to the CPUs it had, or waits.
+        RESUME_OPTION=ORIG_CPUS: a suspended job returns to its earlier CPUs, or waits for them.
     select
-        ``select[..]``: conditions on the host as a whole; with ``kind``, only CPUs of cores of that kind.
+        ``select[..]``: conditions on the whole host; with ``kind``, only CPUs of cores of that kind.
     near
         NEAR: the name of a device, or ``gpu`` or ``nic``: only CPUs local to it.
     broker
         The name before the bracket.
     foreign
-        The keys of another broker than ``CPUSET``, with their values, which that broker reads.
+        The keys and values of a broker other than ``CPUSET``; that broker parses them.
     named
-        The keys that the text names, also with an empty value: they win over later layers of `merge`.
+        The keys that the text names, also with an empty value: they take precedence over later layers of `merge`.
 
     Raises
     ------
     UsageError
-        It contradicts itself on every host. Permanent.
+        The fields contradict each other on every host. Permanent.
 
     Examples
     --------
@@ -349,17 +349,17 @@ class Fit:
     Attributes
     ----------
     cpus
-        As many as asked, or more where whole cores are asked.
+        As many CPUs as requested, or more with whole cores.
     radius
-        Hops from the centre to the farthest.
+        Hops from the centre to the farthest of the CPUs.
     centre
-        The CPU among them from which that holds.
+        The CPU among them that has this radius.
     total
         Sum of hops over all pairs.
     memory
-        Memory nodes: those asked for, else those local to the CPUs.
+        Memory nodes: the requested nodes, else those local to the CPUs.
     devices
-        Names of the GPUs and network interfaces that are local to a CPU among them.
+        Names of the GPUs and network interfaces that are local to one of the CPUs.
     """
 
     cpus: CpuSet
@@ -377,13 +377,13 @@ class Unsatisfied:
     Attributes
     ----------
     verdict
-        Not now, or never: whatever ends, this host as it is will not do.
+        Not now, or never: no end of a job makes this host suitable.
     reason
-        A clause with both numbers in it.
+        A clause that includes both numbers.
     found, needed
         The numbers compared.
     key
-        The key of the requirement that stands in the way; ``-n`` for the count alone.
+        The key of the requirement that is not met; ``-n`` for the count alone.
     """
 
     verdict: Satisfiability

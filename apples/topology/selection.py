@@ -1,13 +1,14 @@
-"""The search below the allocator: which k CPUs have the least radius, and of those the least total distance.
+"""The search below the allocator: k CPUs with the least radius and, of those, the least total distance.
 
-1. Balls. For every centre the nearest CPUs are those of its ball, so the least radius of any choice of k CPUs is
-   that of the first ball, by ascending radius, that holds k usable ones and a usable centre. Exact.
+1. Balls. The nearest CPUs of a centre are those of its ball. So the least radius of any k CPUs is that of the
+first
+   ball, by ascending radius, that holds k usable CPUs and a usable centre. Exact.
 2. Inside one domain (a memory node) distances are the heights of a tree. The least total of j CPUs below a part
-   is found from the least totals below its children, because only pairs in different children are this part's
-   business: dynamic programming over the tree (`pack`). Exact.
-3. Over several domains, choosing k of n with the least total distance is NP-hard. From each of the most promising
-   centres a choice grows by the domain nearest to all that is taken; then single CPUs and whole domains are moved
-   while that helps (`ExchangeSearch`). `python -m benchmarks topology` compares it with two
+   follows from the least totals below its children, because only pairs in different children add the height of
+   this part: dynamic programming over the tree (`pack`). Exact.
+3. Over several domains, the choice of k of n CPUs with the least total distance is NP-hard. From each of the most
+   promising centres a choice grows by the domain nearest to all CPUs taken. Then single CPUs and whole domains
+   are moved while the cost falls (`ExchangeSearch`). `python -m benchmarks topology` compares it with two
    oracles.
 """
 
@@ -24,9 +25,9 @@ from apples.topology.parts import Branch
 from apples.topology.requirement import Requirement
 
 COST_UNIT = 1 << 20
-"""A unit of height in the costs; below it stands the number of parts broken into, which decides ties."""
+"""A unit of height in the costs; the lower bits count the parts broken into, which decides ties."""
 INFEASIBLE = 1 << 80
-"""The cost of a number of CPUs that cannot be had."""
+"""The cost of an impossible number of CPUs."""
 
 
 Costs = tuple[int, ...]
@@ -34,14 +35,14 @@ Costs = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Limits on a choice of CPUs, beside their number.
+    """Limits on a choice of CPUs, in addition to their number.
 
     Attributes
     ----------
     whole
-        Masks of the cores that are only given entirely; empty: CPUs are given one by one.
+        Masks of the cores that must be taken entirely; empty: CPUs are taken one by one.
     caps
-        Mask of a memory node's CPUs -> the most that may be taken of them.
+        Mask of a memory node's CPUs -> the most CPUs that may be taken of them.
     """
 
     whole: frozenset[int] = frozenset()
@@ -50,15 +51,15 @@ class Rules:
 
 @dataclass(slots=True)
 class Packing:
-    """The least costs of taking 0, 1, 2, ... of the free CPUs of a branch, and how.
+    """The least costs of taking 0, 1, 2, ... of the free CPUs of a branch, and the choices.
 
     Attributes
     ----------
     costs
-        By number of CPUs: heights summed over pairs in units of `COST_UNIT`, plus parts broken into;
-        `INFEASIBLE` where that number cannot be had.
+        By number of CPUs: the sum of heights over pairs in units of `COST_UNIT`, plus parts broken into;
+        `INFEASIBLE` for an impossible number.
     most
-        The largest number that can be had.
+        The largest possible number.
     """
 
     costs: Costs
@@ -72,7 +73,7 @@ class Packing:
             self.most -= 1
 
     def at_least(self, count: int) -> int | None:
-        """Return the smallest number from `count` on that can be had."""
+        """Return the smallest possible number that is at least `count`."""
         return next((j for j in range(count, len(self.costs)) if self.costs[j] < INFEASIBLE), None)
 
     def pick(self, count: int) -> int:
@@ -109,7 +110,7 @@ def pack(branch: Branch, free: int, rules: Rules, most: int) -> Packing:
 
 
 def _join(parts: list[Packing], height: int, most: int) -> Packing:
-    """Return the packing of several parts whose CPUs are all `height` from each other, by halves."""
+    """Return the packing of several parts, by bisection; CPUs of different parts are `height` from each other."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2
@@ -120,10 +121,10 @@ def _join(parts: list[Packing], height: int, most: int) -> Packing:
 
 @lru_cache(maxsize=512)
 def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[int]]:
-    """Return the costs of taking from two parts together, and how many of each sum come from `a`.
+    """Return the costs of taking from two parts together, and the number from `a` in each sum.
 
-    The pairs across are all pairs less those inside either. Of equal costs the one that takes most of
-    `a` counts: the lower numbers. Remembered, for machines are made of equal parts.
+    The pairs across are all pairs less the pairs inside either part. Of equal costs, the choice with most CPUs of
+    `a` counts, which has the lower numbers. Cached, because machines consist of equal parts.
     """
     # With i CPUs of `a` and j - i of `b`, the pairs across number i (j - i) = C(j,2) - C(i,2) - C(j-i,2). So the
     # cost of j is height C(j,2) + min over i of (a[i] - height C(i,2)) + (b[j-i] - height C(j-i,2)): a minimum
@@ -146,7 +147,7 @@ def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[
 
 @dataclass(frozen=True, slots=True)
 class Ball:
-    """Where a choice may come from: usable CPUs around usable centres."""
+    """The usable CPUs and usable centres of a choice."""
 
     radius: float
     usable: int
@@ -154,7 +155,7 @@ class Ball:
 
 
 def rules_of(topology: Topology, requirement: Requirement) -> Rules:
-    """Return the limits of a requirement on this machine, beside number and radius."""
+    """Return the limits of a requirement on this machine, without number and radius."""
     whole = frozenset(topology.units) if requirement.whole_cores else frozenset()
     most = requirement.max_cpus_per_node
     caps = {} if most is None else dict.fromkeys(topology.node_cpus, most)
@@ -168,11 +169,11 @@ class CpuFilter:
     Attributes
     ----------
     key
-        The key.
+        Key of the requirement.
     admit
-        Machine, mask of usable CPUs, requirement -> those of them that it admits; None where it is not set.
+        Machine, mask of usable CPUs, requirement -> mask of the admitted CPUs; None if the key is not set.
     clause
-        Requirement, number that is left, whether only free CPUs are counted -> the clause of a refusal.
+        Requirement, number of remaining CPUs, whether only free CPUs count -> clause of a refusal.
     """
 
     key: str
@@ -222,7 +223,7 @@ FILTERS = (
     CpuFilter("CPU_LIST", _listed, _listed_clause),
     CpuFilter("SELECT", _of_kind, _of_kind_clause),
     CpuFilter("NEAR", _near, _near_clause),
-    # Last: a core is whole only if all that comes before admits every CPU of it.
+    # Last: a core is whole only if all earlier filters admit all its CPUs.
     CpuFilter("WHOLE_CORES", _in_whole_cores, _whole_cores_clause),
 )
 """Applied in this order."""
@@ -231,7 +232,7 @@ FILTERS = (
 def filtered(
     topology: Topology, free: int, requirement: Requirement
 ) -> Iterator[tuple[CpuFilter, int]]:
-    """Yield each filter that a requirement sets, and the CPUs that are usable after it."""
+    """Yield each filter that a requirement sets, and the CPUs that remain usable after it."""
     usable = free & topology.root.cpus
     for cpu_filter in FILTERS:
         admitted = cpu_filter.admit(topology, usable, requirement)
@@ -241,7 +242,7 @@ def filtered(
 
 
 def usable_cpus(topology: Topology, free: int, requirement: Requirement) -> int:
-    """Return the free CPUs a requirement admits, whatever their number and place."""
+    """Return the free CPUs that a requirement admits; its number and radius do not matter."""
     usable = free & topology.root.cpus
     for cpu_filter in FILTERS:
         admitted = cpu_filter.admit(topology, usable, requirement)
@@ -250,13 +251,13 @@ def usable_cpus(topology: Topology, free: int, requirement: Requirement) -> int:
 
 
 def capacity(topology: Topology, rules: Rules) -> Callable[[int], int]:
-    """Return a function: mask of usable CPUs -> how many of them the limits admit together."""
+    """Return a function: mask of usable CPUs -> the most of them that the limits allow together."""
     if not rules.caps:
         return int.bit_count
     capped_cpus = reduce(or_, rules.caps)
 
     def capped(mask: int) -> int:
-        uncapped = mask & ~capped_cpus  # in no memory node: no cap counts them
+        uncapped = mask & ~capped_cpus  # CPUs outside all memory nodes have no cap
         total = uncapped.bit_count()
         if rules.whole:
             total = sum(unit.bit_count() for unit in rules.whole if not unit & ~uncapped)
@@ -276,7 +277,7 @@ def _whole(topology: Topology, mask: int, rules: Rules) -> int:
 
 
 def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequence[Ball]:
-    """Return the balls of the smallest radius that hold what is asked of the usable CPUs; none if none does."""
+    """Return the smallest balls that hold the CPUs required; empty if no ball does."""
     rules = rules_of(topology, requirement)
     count, count_in = requirement.count, capacity(topology, rules)
     # A ball is (radius, CPUs within it of some centre). The first radius at which one holds enough usable CPUs and
@@ -301,29 +302,29 @@ def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequ
 
 
 STARTS, WORK = 8, 256
-"""Centres that the search over several domains starts from: at most STARTS, and WORK over the CPUs asked for."""
+"""Most centres that a search over several domains starts from: STARTS, and WORK divided by the CPUs required."""
 MOVED = 4
-"""How many of the worst placed domains a move may take from."""
+"""Number of the worst placed domains that a move may take CPUs from."""
 ROUNDS = 40
 """Limit of moves from one start."""
 LOOK_AHEAD, FEW = 4, 8
-"""Moves that are tried with a second one after them, and the number of CPUs up to which they are."""
+"""Number of moves tried together with a second move, and the most CPUs for which this is done."""
 
 
 def best_choice(
     hops: Hops, balls: Sequence[Ball], count: int, rules: Rules, starts: int = STARTS
 ) -> int:
-    """Return the mask of the `count` CPUs of least total distance out of one of the balls.
+    """Return the mask of the `count` CPUs of least total distance within one of the balls.
 
-    Ties go to the tightest ball, then to the fewest parts broken into, then to the lowest numbers. More
-    than `count` come where whole cores are asked; 0 where a rule cannot be kept.
+    Ties go to the smallest ball, then to the fewest parts broken into, then to the lowest numbers. With whole
+    cores the mask may hold more than `count` CPUs; 0: a rule cannot be kept.
     """
     candidates = []
     spread: list[tuple[int, int, int, int, Ball]] = []
     for ball in balls:
         size = ball.usable.bit_count()
         inside = [i for i, domain in enumerate(hops.domains) if domain.cpus & ball.usable]
-        if len(inside) == 1 and size == count:  # nothing to choose
+        if len(inside) == 1 and size == count:  # only one choice
             candidates.append((hops.domains[inside[0]].total(ball.usable), size, 0, ball.usable))
             continue
         if len(inside) == 1:
@@ -339,7 +340,7 @@ def best_choice(
             if hops.domains[centre].cpus & ball.centres:
                 star = _star(hops, centre, inside, ball.usable, count)
                 spread.append((star, size, centre, ball.usable, ball))
-    # More than two centres: around the best two alone, the choice of 8 CPUs on a 256-way machine
+    # More than two centres: from the best two alone, the choice of 8 CPUs on a 256-way machine
     # missed the least total.
     spread.sort(key=lambda start: start[:4])
     cache = PackingCache(hops, rules, count + _room(rules))
@@ -357,12 +358,12 @@ def best_choice(
 
 
 def _room(rules: Rules) -> int:
-    """How many more than asked whole cores may bring."""
+    """Return the most CPUs that whole cores may add to the number required."""
     return max((core.bit_count() for core in rules.whole), default=1) - 1
 
 
 def _lower(a: int, b: int) -> int:
-    """Return the mask that has the lowest CPU that only one of them has."""
+    """Return the mask that has the lowest CPU in which the two differ."""
     return a if (a ^ b) & -(a ^ b) & a else b
 
 
@@ -382,14 +383,14 @@ def _star(hops: Hops, centre: int, inside: Sequence[int], usable: int, count: in
 
 
 class PackingCache:
-    """The packings of domains, each made once for all starts of a search."""
+    """The packings of domains; all starts of a search share them."""
 
     def __init__(self, hops: Hops, rules: Rules, most: int) -> None:
         self.hops, self._rules, self._most = hops, rules, most
         self._packings: dict[tuple[int, int], Packing] = {}
 
     def packing(self, domain: int, free: int) -> Packing:
-        """Return how to take CPUs from the free ones of a domain."""
+        """Return the packing of the free CPUs of a domain."""
         known = self._packings.get((domain, free))
         if known is None:
             known = pack(self.hops.domains[domain].branch, free, self._rules, self._most)
@@ -422,7 +423,7 @@ class ExchangeSearch:
         self._far: dict[int, int] = {}
 
     def fill(self) -> bool:
-        """Take from the centre, then from the domain nearest to all that is taken; return whether it is enough."""
+        """Take from the centre, then from the domain nearest to all CPUs taken; return whether they suffice."""
         left, waiting = self._count, list(self._pool)
         self._far = dict.fromkeys(waiting, 0)
         domain = self._centre
@@ -437,10 +438,12 @@ class ExchangeSearch:
                 self._far = {other: far + got * row[other] for other, far in self._far.items()}
             if left <= 0 or not waiting:
                 return left <= 0
-            domain = min(waiting, key=self._far.__getitem__)  # of equals the first of the pool
+            domain = min(
+                waiting, key=self._far.__getitem__
+            )  # of equal domains the first of the pool
 
     def descend(self) -> None:
-        """Move CPUs between domains while the cost falls, by one move or, of few CPUs, by two together."""
+        """Move CPUs between domains while the cost falls, by one move or, for few CPUs, by two together."""
         for _ in range(ROUNDS):
             moves = sorted(self._moves())
             if not moves or moves[0][0] >= 0:
@@ -451,7 +454,7 @@ class ExchangeSearch:
             self._move(*moves[0][1:])
 
     def _moved_twice(self, change: int, source: int, target: int, n: int) -> bool:
-        """Make a move and the best one after it if both together lower the cost; return whether they do."""
+        """Make a move and the best move after it if both together lower the cost; return whether they do."""
         self._move(source, target, n)
         after = min(self._moves(), default=(0, 0, 0, 0))
         if change + after[0] < 0:
@@ -461,17 +464,17 @@ class ExchangeSearch:
         return False
 
     def cost(self) -> int:
-        """Return heights summed over all pairs in units of `COST_UNIT`, plus the parts broken into."""
+        """Return the sum of heights over all pairs in units of `COST_UNIT`, plus the parts broken into."""
         between = sum(n * self._far[domain] for domain, n in self._taken.items()) // 2
         inside = sum(self._packing[domain].costs[n] for domain, n in self._taken.items())
         return between * self._unit + inside
 
     def mask(self) -> int:
-        """Return the CPUs."""
+        """Return the mask of the CPUs."""
         return sum(self._packing[domain].pick(n) for domain, n in self._taken.items())
 
     def _moves(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (change of cost, from, to, number) of the moves that are tried."""
+        """Yield (change of cost, from, to, number) of each move to try."""
         taken, far = self._taken, self._far
         sources = sorted(taken, key=lambda i: (-far[i], i))[:MOVED]
         targets = [i for i in self._pool if taken.get(i, 0) < self._packing[i].most]
@@ -488,7 +491,7 @@ class ExchangeSearch:
                         yield change, source, target, n
 
     def _change(self, source: int, target: int, n: int) -> int | None:
-        """Return by how much the cost changes when `n` CPUs move; None if they cannot."""
+        """Return the change of the cost when `n` CPUs move; None if they cannot."""
         # The sum of distances falls by n far(source) and grows by n far(target), where far(d) is the distance of d
         # from all that is taken; the n CPUs themselves count in both, n * n times their own distance too much.
         a, b = self._taken[source], self._taken.get(target, 0)

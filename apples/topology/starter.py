@@ -1,9 +1,9 @@
-"""Becomes a job's command: in the job's container first, then by exec, so that it never runs anywhere else.
+"""Becomes a job's command: it enters the job's container first, then calls exec, so no instruction runs outside.
 
-Run by path as ``python -I -S starter.py SOCKET JOB COMMAND...``; standard library only. It asks the daemon
-to move this very process (the kernel tells it which one asks); with ``-N`` for the socket it waits on
-its descriptor N until its parent has moved it, and dies with its parent. Which memory nodes to prefer is the
-daemon's answer; the preference outlives the exec.
+Run by path as ``python -I -S starter.py SOCKET JOB COMMAND...``; standard library only. It asks the daemon to
+move this process; the kernel gives the daemon its process id. With ``-N`` for the socket it waits on its
+descriptor N until its parent has moved it, and dies with its parent. The answer lists the memory nodes to prefer;
+the preference survives the exec.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PREFERRED, PREFERRED_MANY = 1, 5
 
 
 def main() -> NoReturn:
-    """Enter the container and become the command."""
+    """Enter the container, then execute the command."""
     place, job, *command = sys.argv[1:]
     try:
         prefer_memory(
@@ -41,7 +41,7 @@ def main() -> NoReturn:
     for number in (
         signal.SIGPIPE,
         signal.SIGXFSZ,
-    ):  # Python ignores them, a command would inherit that
+    ):  # Python ignores these signals; a command would inherit that
         signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)  # noqa: S606 - an argument list, no shell
@@ -50,7 +50,7 @@ def main() -> NoReturn:
 
 
 def _bound(place: str, job: str) -> str:
-    """Have the daemon move this process; return the memory nodes to prefer."""
+    """Ask the daemon to move this process; return the memory nodes to prefer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(SECONDS)
         with socket_name(place) as name:
@@ -64,7 +64,7 @@ def _bound(place: str, job: str) -> str:
 
 
 def _wait_for_parent(go: int) -> str:
-    """Wait until this process was moved; return the memory nodes to prefer."""
+    """Wait until the parent has moved this process; return the memory nodes to prefer."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     with os.fdopen(go, "rb") as pipe:
         line = pipe.readline()
@@ -74,9 +74,9 @@ def _wait_for_parent(go: int) -> str:
 
 
 def prefer_memory(nodes: str) -> bool:
-    """Have this process and all it starts take memory from some nodes while they have any (mbind(2)).
+    """Make this process and its children take memory from some nodes while they have any (mbind(2)).
 
-    Whether the kernel agreed; a machine without NUMA has nothing to prefer. `nodes` is a list as ``0-1,4``.
+    Return whether the kernel accepted it; a machine without NUMA does not. `nodes` is a list such as ``0-1,4``.
     """
     mask = 0
     for part in filter(None, nodes.split(",")):

@@ -1,4 +1,4 @@
-"""A machine, the CPUs of a job on it, why a host cannot, and the topology daemon: documents and text."""
+"""Documents and text of a machine, a job's CPUs, the reasons of a refusal, and the topology daemon."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from apples.ui.units import amount, counted
 
 WIDTH = 80
 FEW_CORES = 4
-"""A part of no more cores is one line, whatever is inside."""
+"""A part with at most this many cores is printed on one line, with all parts inside."""
 _SHOWN = ("Package", "Die", "Group", "L3Cache", "L4Cache")
 MAX_NODES = 24
-"""A larger latency matrix is left out: `--json` and the file have it."""
+"""Larger latency matrices are omitted; `--json` and the file have them."""
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def draw(topology: Topology, holders: Mapping[str, CpuSet] | None = None) -> str:
     """Return a map of a machine.
 
-    Cores stand in brackets with the numbers of their CPUs; a CPU of a job is shown as a letter that
+    Cores are printed in brackets with the numbers of their CPUs; a CPU of a job is a letter that
     the legend explains.
 
     Parameters
@@ -67,7 +67,7 @@ def draw(topology: Topology, holders: Mapping[str, CpuSet] | None = None) -> str
 
 
 def summary(topology: Topology) -> str:
-    """Return the counts in one line."""
+    """Return the numbers of CPUs, cores, packages and memory nodes in one line."""
     amounts = topology.amounts()
     counts = (
         (len(topology.cpus), "CPU"),
@@ -113,7 +113,7 @@ class _Map:
         self._beside = {id(part): self._nodes.get(cpus, []) for cpus, part in outer.items()}
 
     def lines(self, part: Part, indent: str = "", outermost: bool = True) -> Iterator[str]:
-        """Yield the lines of a part: its own, and those of the parts inside, further in."""
+        """Yield the line of a part, then the indented lines of the parts inside."""
         words = self._words(part)
         inside = list(self._sections(part))
         while len(inside) == 1 and inside[0].cpus == part.cpus:
@@ -137,7 +137,7 @@ class _Map:
             yield from self.lines(section, indent, outermost=False)
 
     def _sections(self, part: Part) -> Iterator[Part]:
-        """Yield the nearest parts inside that are worth a line."""
+        """Yield the nearest parts inside that get a line."""
         for child in part.children:
             if child.cpus and self._words(child):
                 yield child
@@ -145,7 +145,7 @@ class _Map:
                 yield from self._sections(child)
 
     def _words(self, part: Part) -> list[str]:
-        """Return what a part is called: itself, or the memory nodes beside it."""
+        """Return the names that a line shows: the part's own, or those of its memory nodes."""
         nodes = self._beside.get(id(part), [])
         if part.kind in ("Package", "Die"):
             number = "" if part.number is None else f" {part.number}"
@@ -170,7 +170,7 @@ def _node(node: MemoryNode) -> str:
 def _line(
     label: str, indent: str, groups: Sequence[Sequence[int]], marks: Mapping[int, str]
 ) -> Iterator[str]:
-    """Yield cores in brackets, groups apart, wrapped under each other."""
+    """Yield cores in brackets, groups separated, as wrapped lines."""
     width = max((len(str(u.bit_length() - 1)) for units in groups for u in units), default=1)
     texts = []
     for units in filter(None, groups):
@@ -241,7 +241,7 @@ def topology_document(topology: Topology) -> TopologyDocument:
 
 
 def fit_document(found: Fit, bound: Bindings, order: RankOrder | None = None) -> FitDocument:
-    """Return the CPUs of a job as ``apples.fit/1``; `order` says those of each rank, where messages decided it."""
+    """Return the CPUs of a job as ``apples.fit/1``; `order` gives the CPUs of each rank with ``--messages``."""
     ranks: RankCpus | None = (
         {
             "cpus": [list(share) for share in order.shares],
@@ -271,7 +271,7 @@ def fit_document(found: Fit, bound: Bindings, order: RankOrder | None = None) ->
 
 
 def fit_text(found: Fit, bound: Bindings, order: RankOrder | None = None) -> str:
-    """Return the CPUs of a job, and how to bind it to them."""
+    """Return the CPUs of a job and the options that bind it to them."""
     lines = [
         f"CPUs {found.cpus}",
         f"radius {found.radius:.4g} hops from CPU {found.centre}, {found.total:.4g} over all pairs",
@@ -287,7 +287,7 @@ def fit_text(found: Fit, bound: Bindings, order: RankOrder | None = None) -> str
 
 
 def _order_lines(order: RankOrder) -> Iterator[str]:
-    """Yield the CPUs of each rank, and what it is worth that the ranks do not sit in the topology's own order."""
+    """Yield the CPUs of each rank, and the cost as a percentage of that of the topology's own order."""
     if order.cost < order.before:
         text = f"ranks in turn on CPUs {' '.join(map(str, order.shares))}"
         yield from textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
@@ -303,7 +303,7 @@ def bindings_lines(bound: Bindings) -> list[str]:
 
 
 def why_document(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> WhyDocument:
-    """Return which hosts can hold a job, and why the others cannot, as ``apples.why/1``."""
+    """Return the hosts that can satisfy a requirement, and the reasons of the others, as ``apples.why/1``."""
     hosts: list[HostVerdict] = [
         {
             "host": name,
@@ -320,7 +320,7 @@ def why_document(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) ->
 
 
 def why_text(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> str:
-    """Return the same in words: a line a host."""
+    """Return the verdicts of the hosts as text: a line a host."""
     best = f"; best: {ranking[0]}" if ranking else ""
     lines = [f"{len(ranking)} of {len(answers)} can{best}"]
     width = max(map(len, answers))
@@ -331,7 +331,7 @@ def why_text(answers: Mapping[str, BrokerAnswer], ranking: Sequence[str]) -> str
 
 
 def fences_document(levels: Sequence[IsolationLevel]) -> FencesDocument:
-    """Return which levels of isolation hold here as ``apples.fences/1``."""
+    """Return the levels of isolation and whether each works on this machine, as ``apples.fences/1``."""
     entries: list[IsolationEntry] = [
         {
             "fence": level.title,
@@ -345,7 +345,7 @@ def fences_document(levels: Sequence[IsolationLevel]) -> FencesDocument:
 
 
 def fences_text(document: FencesDocument) -> str:
-    """Return the same in words: a line a level."""
+    """Return the levels of isolation as text: a line a level."""
     lines = []
     for entry in document["fences"]:
         verdict = entry["guarantee"] if entry["holds"] else f"no: {entry['why_not']}"
@@ -354,7 +354,7 @@ def fences_text(document: FencesDocument) -> str:
 
 
 def daemon_text(status: TopologydDocument) -> str:
-    """Return the state of the topology daemon: its CPUs, its jobs, what is not as it should be."""
+    """Return the state of the topology daemon: its CPUs, its jobs and its problems."""
     lines = [f"{status['fence']}: CPUs {status['universe']}, free {status['free'] or 'none'}"]
     for job in status["jobs"]:
         lent = "" if job["owns"] == job["cpus"] else f" (owns {job['owns'] or 'none'})"

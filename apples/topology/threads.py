@@ -6,8 +6,8 @@
         threads.adapt()              # at every safe point; costs microseconds while nothing happens
         step()
 
-Under `apples exec` it hears of a resize before its mask changes and acknowledges when it has adapted, as
-DROM's malleability points do; anywhere else it sees its mask change.
+Under `apples exec` it receives a resize before its mask changes, and acknowledges when it has adapted, as at
+DROM's malleability points. Elsewhere it detects that its mask changed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ OPENING_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ThreadChange:
-    """What a safe point found.
+    """The resize that a safe point detected.
 
     Attributes
     ----------
     before, after
         The CPUs.
     threads
-        Threads from now on.
+        Number of threads from now on.
     pools
-        Library -> threads it was set to; what is not loaded is not in it.
+        Library -> threads it was set to; only loaded libraries.
     """
 
     before: CpuSet
@@ -49,15 +49,15 @@ class ThreadChange:
 
 
 def set_threads(count: int) -> dict[str, int]:
-    """Set the threads of every pool this process has loaded: OpenMP, BLAS, numba; return what was set.
+    """Set the threads of every pool this process has loaded: OpenMP, BLAS, numba; return them by library.
 
-    Numba cannot go beyond the number it started with (NUMBA_NUM_THREADS). What the process starts later
-    finds the number in its environment.
+    Numba cannot exceed the number it started with (NUMBA_NUM_THREADS). Later child processes get the number in
+    their environment.
     """
     os.environ["OMP_NUM_THREADS"] = str(count)
     found: dict[str, int] = {}
     numba = sys.modules.get("numba")
-    if numba is not None:  # first: it may load a pool of OpenMP for it
+    if numba is not None:  # first, because numba may load a pool of OpenMP
         possible = min(count, int(numba.config.NUMBA_NUM_THREADS))
         numba.set_num_threads(possible)
         found["numba"] = possible
@@ -73,7 +73,7 @@ def set_threads(count: int) -> dict[str, int]:
 
 
 class JobLink:
-    """A job's connection to the daemon, over which resizes come and acknowledgements go.
+    """A job's connection to the daemon; it receives resizes and sends acknowledgements.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class JobLink:
     Raises
     ------
     LaunchError
-        The daemon is not there or does not know the job.
+        The daemon is not running or does not know the job.
     """
 
     def __init__(self, place: str, job: str) -> None:
@@ -110,22 +110,22 @@ class JobLink:
 
     @staticmethod
     def from_environment() -> JobLink | None:
-        """Return the connection that `apples exec` names, None outside of it or if it cannot be had."""
+        """Return the connection that `apples exec` names; None outside of it or if the connection fails."""
         place, job = os.environ.get(SOCKET_VARIABLE), os.environ.get(JOB_VARIABLE)
         if not place or not job:
             return None
         try:
             return JobLink(place, job)
         except LaunchError:
-            return None  # the mask is watched all the same
+            return None  # the mask is still watched
 
     @property
     def open(self) -> bool:
-        """Whether the daemon is still there."""
+        """Whether the daemon is still connected."""
         return self._connection.fileno() >= 0
 
     def events(self) -> list[dict[str, Any]]:
-        """Return what has come since; never waits."""
+        """Return the events received since the last call; never waits."""
         try:
             return self._connection.arrived() if self.open else []
         except (OSError, ValueError):
@@ -133,34 +133,34 @@ class JobLink:
             return []
 
     def acknowledge(self, serial: int) -> None:
-        """Say that this process has adapted to a resize."""
+        """Send the daemon an acknowledgement: this process has adapted to a resize."""
         try:
             self._connection.send({"verb": "acknowledge", "serial": serial})
         except OSError:
             self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
     def fileno(self) -> int:
-        """Return the descriptor, for a caller that waits on several."""
+        """Return the file descriptor, for a caller that waits on several."""
         return self._connection.fileno()
 
 
 class Threads:
-    """Keeps this process's threads to its CPUs.
+    """Keeps this process's number of threads equal to its number of CPUs.
 
     Parameters
     ----------
     ranks
-        Processes of the job on this host: each has its part of the CPUs.
+        Processes of the job on this host; each has an equal part of the CPUs.
     link
-        The connection to the daemon; that of the environment by default.
+        The connection to the daemon; None: the connection that the environment names.
     setting
-        What sets the threads: count -> pool -> threads.
+        Function that sets the threads: count -> (pool -> threads).
     affinity
-        What gives the CPUs this process may run on now.
+        Function that returns the CPUs this process may run on now.
     """
 
     def __init__(
@@ -181,11 +181,11 @@ class Threads:
 
     @property
     def threads(self) -> int:
-        """How many threads this process is to have."""
+        """Number of threads that this process should have."""
         return max(1, len(self._cpus) // self._ranks)
 
     def adapt(self) -> ThreadChange | None:
-        """Take in every resize since the last call; the last one counts. None if there was none."""
+        """Apply the last of the resizes since the last call. Return None if there was none."""
         wanted = self._cpus
         serials = []
         for event in self._link.events() if self._link is not None else ():
