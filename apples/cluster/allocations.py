@@ -1,4 +1,4 @@
-"""The nodes of Slurm's allocations as hosts of a live scheduler: which there are, and until when."""
+"""The nodes of Slurm's allocations as hosts of a live scheduler, each until the end of its allocation."""
 
 from __future__ import annotations
 
@@ -30,48 +30,49 @@ from apples.launch.slurm.replies import SlurmAllocationState
 from apples.resources import Host, HostList, HostListDocument, Network, read_host_list
 
 OWN: Final = "own"
-"""Stands for the allocation that this process is in."""
+"""Stands for the allocation that contains this process."""
 MAX_HOSTS: Final = 1000
 LOOK_SECONDS: Final = 5.0
-"""Between two looks at the allocations."""
+"""Interval between two queries of the allocations."""
 
 
 class AllocationWatch:
-    """Follows the allocations of some numbers and names, and keeps the host list of their nodes.
+    """Follows the allocations with given numbers and names, and keeps the host list of their nodes.
 
-    A node has the entry that the user's own list has of it, else its cores and memory as Slurm says them; and not
-    more slots or memory than its allocation has of it. What the list has once it keeps, for jobs may still be
-    leaving it.
+    A node has its entry of the user's host list, else the cores and memory that Slurm reports. Its slots and
+    memory never exceed the part that its allocation has of it. An entry stays in the list, because jobs may still
+    be leaving the node.
 
     Parameters
     ----------
     asked
-        Numbers and names of Slurm's jobs, and `OWN`. A name stands for all jobs of it that run, also later.
+        Numbers and names of Slurm's jobs, and `OWN`. A name selects all running jobs of that name, also jobs
+        that start later.
     own
-        The user's host list; None: there is none.
+        The user's host list; None: no list.
     place
         See below.
     steps
-        Whether nodes are reached by steps of their allocation (`Host.allocation`) in place of ssh. What runs on a
-        node then ends with the allocation by which it was reached, so that is not changed as long as there is it.
+        Whether steps of its allocation (`Host.allocation`) reach a node, instead of ssh. The processes on a node
+        end with the allocation that started them, so a node keeps its allocation until that ends.
     allocations, nodes, parts
-        What Slurm says: its jobs, its nodes, and what a job has of its nodes.
+        Queries of Slurm: its jobs, its nodes, and the part of each node that a job has.
     wall
         Seconds since 1970.
 
     Attributes
     ----------
     hosts
-        The list; empty as long as there were none.
+        The list; empty until the first allocation has nodes.
     place
-        Where it is kept, unless it is empty.
+        The file of the list, written unless the list is empty.
     problem
-        Why nodes of the allocations are no hosts; empty: all are.
+        Reason that nodes of the allocations are left out; empty: none is.
 
     Raises
     ------
     UsageError
-        A list that is none, or `OWN` outside of an allocation.
+        A host list is invalid, or `OWN` is used outside of an allocation.
     """
 
     def __init__(
@@ -95,19 +96,19 @@ class AllocationWatch:
         self.problem = ""
         self._table = {} if own is None else _table(own)
         self._whole = {} if own is None else _sizes(read_host_list(own))
-        if place.exists():  # what an earlier scheduler had: jobs of it may be there
+        if place.exists():  # of an earlier scheduler: its jobs may be on these hosts
             self._take_up(_table(place).get("host", []))
         self.hosts = self._written() if self._table else HostList((), Network())
         self._table = self._table or {"host": []}
         self._kept = deepcopy(self._table)  # as it is on the disk
 
     def look(self) -> list[HostLease]:
-        """Return until when which hosts can be used: all that there are now, and those that are over since.
+        """Return the lease of each host, and an ended lease for each host that has no allocation any more.
 
         Raises
         ------
         LaunchError
-            Slurm does not answer, or names nodes in a way that nobody can read; nothing is known then.
+            Slurm does not answer, or its node names cannot be parsed. The last leases stay valid.
         """
         having = self._having()
         self._ask_parts(having)
@@ -118,13 +119,13 @@ class AllocationWatch:
         self._known |= dict.fromkeys(ends.keys() - self._known.keys())
         self._known |= {node.name: node for node in nodes if node.name in ends}
         self.problem = "; ".join(left_out([node for node in nodes if node.name in unknown]))
-        # what is allocated of their memory is so to us
+        # the allocations have this memory, so the scheduler can use it
         listed = [replace(node, allocated_memory=0) for node in nodes if node.name in ends]
         entries = [entry for entry in host_entries(listed) if entry["name"] in unknown]
         self._take_up(entries)
         self._fit(having)
         self._reach_by(having)
-        if self._table != self._kept:  # also what an earlier look could not write
+        if self._table != self._kept:  # also after a failed write
             self.hosts = self._written()
             self._kept = deepcopy(self._table)
         known |= {entry["name"] for entry in entries}
@@ -141,7 +142,7 @@ class AllocationWatch:
         return terms
 
     def _having(self) -> dict[str, SlurmAllocationState]:
-        """Return the allocation of each node that ends last; by steps the one that it is used by already."""
+        """Return the last allocation of each node to end; with steps, the one that the node already uses."""
         found: dict[str, SlurmAllocationState] = {}
         by = {host["name"]: host.get("allocation", "") for host in self._table["host"]}
         used = by if self._steps else {}
@@ -179,7 +180,7 @@ class AllocationWatch:
         hosts += [dict(entry) for entry in entries if entry["name"] not in known]
 
     def _ask_parts(self, having: Mapping[str, SlurmAllocationState]) -> None:
-        """Ask what allocations have of their nodes, once as long as these are the same."""
+        """Query the parts of nodes that allocations have, once for each allocation and its nodes."""
         found: dict[tuple[int, str], Mapping[str, AllocatedPart]] = {}
         for one in having.values():
             key = one.number, one.nodes
@@ -188,12 +189,14 @@ class AllocationWatch:
         self._parts = found
 
     def _fit(self, having: Mapping[str, SlurmAllocationState]) -> None:
-        """Have nodes be as large as what their allocations have of them."""
+        """Limit the slots and memory of nodes to the parts that their allocations have."""
         for host in self._table["host"]:
             one, node = having.get(host["name"]), self._known.get(host["name"])
             if one is None or node is None:
                 continue
-            cores = max(1, min(node.cores, MAX_SLOTS))  # Slurm may say none; no host has no slots
+            cores = max(
+                1, min(node.cores, MAX_SLOTS)
+            )  # Slurm may report 0; a host has a slot at least
             slots, memory = self._whole.get(node.name, (cores, node.memory))
             part = self._parts[one.number, one.nodes].get(node.name)
             if part is not None:
@@ -206,16 +209,16 @@ class AllocationWatch:
                 host.pop("free_memory", None)
 
     def _reach_by(self, having: Mapping[str, SlurmAllocationState]) -> None:
-        """Have nodes be reached by steps of their allocations, or by none."""
+        """Set the allocation through which steps reach each node; empty: ssh reaches it."""
         for host in self._table["host"]:
             known = having.get(host["name"])
             number = str(known.number) if known is not None and self._steps else ""
-            # one that is over keeps its number: whoever is asked about it says so
+            # After the allocation has ended its number stays, so an access fails with that reason.
             if host.get("allocation", "") != number and (number or not self._steps):
                 host["allocation"] = number
 
     def _written(self) -> HostList:
-        """Write the list down, and return it; one that is none does not take the place of what jobs read."""
+        """Write the list to its file and return it; an invalid list does not replace the file that jobs read."""
         text = "# Written by apples scheduler --slurm\n" + hat.dump(self._table)
         hat.parse(text, HostListDocument, source=str(self.place))
         try:
@@ -249,24 +252,24 @@ def _sizes(hosts: HostList) -> dict[str, tuple[int, int]]:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    """Return a host list as it is written, having looked whether it is one."""
+    """Return a host list as a table, after a check that it is valid."""
     read_host_list(path)
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 class AllocationFollower:
-    """Has a live scheduler, and whoever runs its jobs, know which hosts Slurm gives, again and again.
+    """Passes the hosts that Slurm allocates to a live scheduler and its executor, at regular intervals.
 
     Parameters
     ----------
     joins, ends
-        Called with a host that can be used from now on, and with the name of one that was taken back.
+        Called with a host that can be used from now on, and with the name of a host that was taken back.
     claim
-        Refuses a host that another scheduler has (`LaunchError`).
+        Rejects a host that another scheduler has (`LaunchError`).
     say
-        Hears what is worth saying: each thing once.
+        Called with a problem, once for each change of it.
     listed
-        Called with the host list whenever it is another than before, before any of its hosts joins.
+        Called with the host list after each change, before any of its hosts joins.
     """
 
     def __init__(
@@ -285,7 +288,7 @@ class AllocationFollower:
         self._said: dict[str, str] = {}
 
     def look(self, hear: Callable[[HostLease], None]) -> None:
-        """Look at the allocations, and pass on what is new; while nothing can be known what was known stands."""
+        """Query the allocations and pass on changes; if the query fails, the last leases stay valid."""
         try:
             self.take_in(self._watch.look(), hear)
         except ApplesError as error:
@@ -294,7 +297,7 @@ class AllocationFollower:
             self._tell("", self._watch.problem)
 
     def take_in(self, terms: Sequence[HostLease], hear: Callable[[HostLease], None]) -> None:
-        """Pass on until when hosts can be used; a scheduler knows a host before it is asked whether it answers."""
+        """Pass on leases; the scheduler gets a host's lease before the executor checks the host."""
         if self._watch.hosts is not self._listed:
             self._listed = self._watch.hosts
             self._tell_list(self._listed)
@@ -318,7 +321,7 @@ class AllocationFollower:
                 self._used.add(one.host)
 
     def start(self, hear: Callable[[HostLease], None]) -> None:
-        """Look again and again, in a thread that ends with this process."""
+        """Query the allocations at intervals, in a thread that ends with this process."""
         threading.Thread(
             target=self._follow, args=(hear,), name="allocations", daemon=True
         ).start()
@@ -329,14 +332,14 @@ class AllocationFollower:
             self.look_again(hear)
 
     def look_again(self, hear: Callable[[HostLease], None]) -> None:
-        """Look, and say whatever is wrong: the thread lives on, for nobody else would ever look again."""
+        """Query the allocations and report any error; the thread continues, because no other repeats the query."""
         try:
             self.look(hear)
         except Exception as error:  # noqa: BLE001 - see above
             self._tell("", f"{failure_of(error).message}; the allocations are looked at again")
 
     def _tell(self, about: str, text: str) -> None:
-        """Say once what is wrong with a host, or with the allocations (empty); without a text nothing is."""
+        """Report a problem of a host, or of all allocations if `about` is empty, once; an empty text ends it."""
         if text and self._said.get(about) != text:
             self._say(text)
         self._said[about] = text

@@ -1,10 +1,10 @@
-"""A job of the live scheduler as its log knows it: a frozen value, and the steps from one state to the next.
+"""A job of the live scheduler as a frozen value, with the steps from one state to the next.
 
     queued -> starting -> running <-> resizing | unsettled -> ending -> finished | failed | cancelled | lost
        ^------------------------------------------------------- (its hosts failed it: the next attempt)
 
-What a job holds is never given to another: where it is, where an order under way may put it, and what it has been
-told to leave until the host itself has said that nothing of the job is there.
+A job holds its present hosts, the hosts of an open order, and each host that it has to leave until that host
+reports that nothing of the job is there. No other job gets a held host.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from apples.cluster.orders import LAST, HostChoice, attached_requirement
 from apples.scheduling.jobs import Job, JobKind
 
 MAX_RESTARTS = 2
-"""How often a job is queued again whose hosts failed it."""
+"""How often a job is queued again after a failure of its hosts."""
 
 
 class LiveJobState(StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
     RESIZING = "resizing"
     UNSETTLED = "unsettled"
-    """It was told to resize and has not said in time what became of it."""
+    """It has not answered an order to resize in time."""
     ENDING = "ending"
-    """It is over or told to end; some host has not said that nothing of it is there."""
+    """It is over or has to end; some of its hosts have not reported that nothing of it is left there."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """It ran, and whoever ran it knows nothing of it any more."""
+    """It was started, and its executor does not find it any more."""
 
 
 MAX_TALKING, MAX_TALK = 32, 1000
-"""Hosts whose messages a submission may tell, and the most that each number may be: only ratios count."""
+"""Limits of a submission's message matrix: hosts, and the value of an entry (only ratios count)."""
 OVER = frozenset({
     LiveJobState.FINISHED, LiveJobState.FAILED, LiveJobState.CANCELLED, LiveJobState.LOST,
 })  # fmt: skip
@@ -49,27 +49,27 @@ CHANGING = frozenset({LiveJobState.RESIZING, LiveJobState.UNSETTLED})
 
 @dataclass(frozen=True, slots=True)
 class JobSubmission:
-    """What was submitted; never changes.
+    """The submitted description of a job; never changes.
 
     Attributes
     ----------
     minimum, maximum
-        Hosts that it can run on; a rigid job on as many only.
+        Hosts that it can run on; equal for a rigid job.
     requested
         Estimate of its run time on `maximum` hosts, seconds.
     modelled
-        Whether its user has not estimated that: what the application's model says takes the place of `requested`.
+        Whether its user gave no estimate: that of the application's model replaces `requested`.
     user
-        Whose it is.
+        User that submitted it.
     name
-        What it is called in lists.
+        Its name in lists.
     work
-        What is to be run, for whoever runs it.
+        The work for its executor.
     after
-        Jobs that have to be finished before it waits for hosts.
+        Jobs that have to finish before it waits for hosts.
     messages
-        Square: what each of its hosts sends each, in any unit, as a run of it on so many hosts told; empty: not
-        known.
+        Square matrix: amount that each of its hosts sends each other host, in any unit, as measured by an earlier
+        run on that number of hosts; empty: not known.
     """
 
     minimum: int
@@ -86,12 +86,12 @@ class JobSubmission:
 
     @property
     def content_bytes(self) -> int:
-        """The bytes of the files that the order carries."""
+        """Size in bytes of the files that the order carries."""
         contents = self.work.get("contents")
         return len(str(contents).encode()) if contents else 0
 
     def without_contents(self) -> JobSubmission:
-        """Return the submission without the files that its order carries, which no ended job reads again."""
+        """Return the submission without the files that its order carries; an ended job does not need them."""
         if "contents" not in self.work:
             return self
         kept = {name: value for name, value in self.work.items() if name != "contents"}
@@ -105,44 +105,44 @@ class LiveJob:
     Attributes
     ----------
     submitted, started, ended
-        Seconds of the scheduler's clock; of the last attempt.
+        Seconds of the scheduler's clock; the last two are those of the last attempt.
     attempt, folder
-        Which attempt to run it this is, from 1 on, and the name of the attempt's folder.
+        Number of the attempt, from 1, and the name of its folder.
     epoch
         Number of the last order to resize this attempt.
     hosts
-        Where it is, or is being started.
+        Hosts on which it runs or is being started.
     wanted
-        Where the order under way will have it; empty: there is none.
+        Hosts of the open order; empty: no order is open.
     leaving
-        Host -> number of the order by which it leaves; whoever runs it has not said yet that it has left.
+        Host -> number of the order by which it leaves, until its executor reports that it has left.
     outcome
-        What it becomes when it has left all hosts; `QUEUED`: the next attempt.
+        Its state after it has left all hosts; `QUEUED`: the next attempt.
     over
         Whether this attempt is known to be over.
     restarts
         How often it was queued again because its hosts failed it.
     resizes
-        Orders to resize that were carried out, in all.
+        Number of resizes done, over all attempts.
     reason
-        Why it ended, or of one that runs, why it was moved to where it is.
+        Reason of its end; for a running job, the reason of its last resize.
     host_seconds
-        What this attempt has used until `placed`, when it came to the hosts where it is.
+        Host seconds that this attempt has used until `placed`, the time at which it came to its present hosts.
     asks
-        Fewest and most hosts that its program has asked for while it runs (``job.request``); None: it has not.
+        Fewest and most hosts that its running program has asked for (``job.request``); None: it has not.
     estimate
-        Its run time on all hosts that it may have, by its application's model; 0: the model cannot estimate it, or
-        the user has. None: the model was not asked, or has not answered.
+        Run time on `maximum` hosts by its application's model, in seconds; 0: the model cannot estimate it, or
+        the user gave an estimate. None: the model was not asked, or has not answered.
     host_choices
-        The sets of hosts that suit it best by its application's model, the best first; None: not asked.
+        The best sets of hosts by its application's model, the best first; None: not asked.
     held
-        Why its policy took it out of the queue; empty: it has not.
+        Reason that its policy took it out of the queue; empty: it did not.
     placed_by
-        Who has chosen its hosts, in words, where its application's model was asked; empty: the host list.
+        Source of its hosts, in words, if its application's model was asked; empty: the host list.
     mates, share
-        Jobs in whose hosts this attempt is a guest, and the part of their CPUs that it has there.
+        Jobs that share their hosts with this attempt as their guest, and its part of the CPUs there.
     delay
-        Seconds that this attempt takes longer since it shares hosts, as its policy estimates.
+        Seconds that sharing its hosts adds to this attempt, as its policy estimates.
     started_on
         The hosts on which this attempt was started; empty: the record of an older version.
     """
@@ -177,7 +177,7 @@ class LiveJob:
     host_choices: tuple[HostChoice, ...] | None = None
     held: str = ""
 
-    # ----------------------------------------------------------------------------- looking
+    # -------------------------------------------------------------------------- properties
     @property
     def holds(self) -> frozenset[str]:
         """The hosts that no other job may have."""
@@ -185,7 +185,7 @@ class LiveJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will change any more."""
+        """Whether it is in a final state."""
         return self.state in OVER
 
     @property
@@ -195,24 +195,24 @@ class LiveJob:
 
     @property
     def settled(self) -> bool:
-        """Whether it runs where it is to run, and nothing of it is anywhere else."""
+        """Whether it is on the hosts where it should run, and has left all others."""
         return self.state in {LiveJobState.STARTING, LiveJobState.RUNNING} and not self.leaving
 
     @property
     def requested(self) -> float:
-        """The estimate of its run time on all hosts that it may have: its user's, else the model's once known."""
+        """Its run time on `maximum` hosts: the model's estimate, else that of the submission."""
         return self.estimate or self.submission.requested
 
     @property
     def unestimated(self) -> bool:
-        """Whether the model has still to say how long it runs."""
+        """Whether the model has not yet estimated its run time."""
         return self.submission.modelled and self.estimate is None and not self.is_over
 
     @property
     def wants(self) -> int | None:
-        """How many hosts an evolving job wants: of those that it asks for the nearest to what it has.
+        """Number of hosts that an evolving job wants: the nearest to its present number that it asks for.
 
-        Never fewer or more than it was submitted for. None: it is content.
+        Stays between the bounds of its submission. None: it has enough.
         """
         if self.asks is None or self.submission.kind is not JobKind.EVOLVING or not self.hosts:
             return None
@@ -226,11 +226,11 @@ class LiveJob:
         return attached_requirement(self.submission.work)
 
     def as_job(self, cpus: int = 0) -> Job:
-        """Return the job as a policy sees it, on hosts of so many CPUs that jobs share.
+        """Return the job as a policy sees it, on hosts with this number of CPUs that jobs share.
 
         0: it shares its hosts with no other (`exclusive`), and a host counts as one processor. An evolving job
-        asks for its fewest hosts at first. What a malleable one has asked for bounds what it is given; nothing
-        takes a host from it that it has for that.
+        asks for its fewest hosts at first. If a malleable job has asked for hosts, these bounds apply; the lower
+        one is never above its present number of hosts.
         """
         one = self.submission
         least, most = one.minimum, one.maximum
@@ -257,7 +257,7 @@ class LiveJob:
         delay: float = 0.0,
         placed_by: str = "",
     ) -> LiveJob:
-        """Return it with its next attempt ordered, as a guest in the hosts of its mates if it has some."""
+        """Return the job with an order to start its next attempt, as a guest of its mates if it has any."""
         return replace(
             self, state=LiveJobState.STARTING, attempt=self.attempt + 1, folder=folder, epoch=0, hosts=hosts,
             started=now, ended=None, reason="", exit_code=None, outcome=None, over=False, asks=None,
@@ -265,21 +265,21 @@ class LiveJob:
         )  # fmt: skip
 
     def run(self) -> LiveJob:
-        """Return it as one that runs."""
+        """Return the job as running."""
         return replace(self, state=LiveJobState.RUNNING)
 
     def resize(self, hosts: tuple[str, ...], reason: str = "") -> LiveJob:
-        """Return it with an order to be on other hosts, and why."""
+        """Return the job with an order to move to other hosts, and its reason."""
         return replace(
             self, state=LiveJobState.RESIZING, epoch=self.epoch + 1, wanted=hosts, reason=reason
         )
 
     def unsettle(self) -> LiveJob:
-        """Return it as one that has not answered an order in time."""
+        """Return the job without an answer to an order in time."""
         return replace(self, state=LiveJobState.UNSETTLED)
 
     def settle(self, done: bool) -> LiveJob:
-        """Return it with its order answered; it leaves what it had, or what it did not get."""
+        """Return the job after the answer to its order; it leaves its old hosts, or after a refusal the new."""
         stays, goes = (self.wanted, self.hosts) if done else (self.hosts, self.wanted)
         gone = dict.fromkeys((host for host in goes if host not in stays), self.epoch)
         return replace(
@@ -288,12 +288,12 @@ class LiveJob:
         )  # fmt: skip
 
     def lose(self, hosts: tuple[str, ...]) -> LiveJob:
-        """Return it on those of its hosts that it still has, by its own word."""
+        """Return the job on these hosts, which it reports; it leaves the others."""
         gone = {host: self.epoch for host in self.hosts if host not in hosts}
         return replace(self, hosts=hosts, leaving={**self.leaving, **gone})
 
     def end(self, outcome: LiveJobState, reason: str, now: float, over: bool) -> LiveJob:
-        """Return it as one that ends; the first reason to end is kept."""
+        """Return the job as ending; the first reason to end is kept."""
         if self.state is LiveJobState.ENDING:
             return replace(self, over=self.over or over)._closed()
         return replace(
@@ -302,12 +302,12 @@ class LiveJob:
         )._closed()  # fmt: skip
 
     def leave(self, host: str) -> LiveJob:
-        """Return it without a host that it has left."""
+        """Return the job without a host that it has left."""
         leaving = {each: epoch for each, epoch in self.leaving.items() if each != host}
         return replace(self, leaving=leaving)._closed()
 
     def _closed(self) -> LiveJob:
-        """Return it over, or queued again, if it is known to be over and has left all hosts."""
+        """Return the job as over, or queued again, if its attempt is over and has left all hosts."""
         if self.state is not LiveJobState.ENDING or self.leaving or not self.over:
             return self
         if self.outcome is LiveJobState.QUEUED:
@@ -315,7 +315,7 @@ class LiveJob:
         return replace(self, state=self.outcome or LiveJobState.LOST, outcome=None)
 
     def counted(self, before: LiveJob, now: float) -> LiveJob:
-        """Return it with the host seconds that its attempt has used, where its hosts are others than before."""
+        """Return the job with the host seconds of its attempt, if its hosts have changed."""
         if self.hosts == before.hosts:
             return self
         used = 0.0
@@ -325,7 +325,7 @@ class LiveJob:
 
     # ----------------------------------------------------------------------------- records
     def document(self) -> dict[str, Any]:
-        """Return what can change of it, as JSON."""
+        """Return the fields that can change and differ from their defaults, as JSON."""
         found = {each: getattr(self, each) for each in CHANGEABLE}
         return {each: value for each, value in found.items() if value != DEFAULTS[each]}
 
@@ -338,7 +338,7 @@ class LiveJob:
         Raises
         ------
         ValueError, TypeError, KeyError
-            It is none.
+            It is invalid.
         """
         values = {**DEFAULTS, **{each: found[each] for each in found if each in CHANGEABLE}}
         values["state"] = LiveJobState(values["state"])
@@ -383,7 +383,7 @@ def submission_of(found: Mapping[str, Any]) -> JobSubmission:
     Raises
     ------
     ValueError, TypeError, KeyError
-        It is none.
+        It is invalid.
     """
     after = tuple(map(int, found.get("after", ())))
     messages = tuple(tuple(map(int, row)) for row in found.get("messages", ()))

@@ -1,9 +1,8 @@
-"""What a live scheduler tells whoever runs its jobs, and what it hears: orders and reports, as values.
+"""The messages between a live scheduler and the executor of its jobs: orders and reports, as values.
 
-An order may be lost, late, or come twice, and so may a report; each is therefore safe to repeat. A job is started
-at most once for each of its attempts, an order with a number of its own (`epoch`) is carried out at most once, and
-a report says what is so, not what has changed. Who runs the jobs obeys no order of a scheduler that has been
-replaced: each start of a scheduler has a higher `incarnation`.
+Orders and reports can be lost, delayed or repeated, so each is safe to repeat. The executor starts each attempt of
+a job at most once and carries out each numbered order (`epoch`) at most once. A report gives the present state,
+not a change. Each start of a scheduler has a higher `incarnation`; an executor ignores orders of an earlier one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 REQUIRE: Final = "require"
-"""In the work of a job: the requirement on its CPUs (`apples.topology.language`), if there is one."""
+"""Key in the work of a job: the requirement on its CPUs (`apples.topology.language`), if it has one."""
 
 
 def attached_requirement(work: Mapping[str, Any]) -> str:
@@ -24,7 +23,7 @@ def attached_requirement(work: Mapping[str, Any]) -> str:
 
 
 LAST: Final = 1 << 31
-"""Above the number of every order: what has left a host by then has left it for good."""
+"""Greater than the number of every order; an attempt that has left a host by this number never returns there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,14 @@ class StartOrder:
     Attributes
     ----------
     folder
-        Name of the attempt's own folder, which is made exclusively: that is what makes a start happen once.
+        Name of the attempt's folder. Its exclusive creation ensures that the attempt starts at most once.
     work
-        What is to be run, as it was submitted; the scheduler does not look into it.
+        The work of the job, as submitted; the scheduler does not interpret it.
     user
-        Whose job it is, here and in every order.
+        User of the job, here and in every order.
     cpus
-        CPUs of each of its hosts, of which it may have to share with another job: it runs on those that the
-        host's topology daemon allocates to it. 0: it has its hosts to itself.
+        CPUs of each host, if other jobs may share the hosts: the attempt then runs on those that the host's
+        topology daemon allocates to it. 0: it has its hosts to itself.
     """
 
     job: int
@@ -56,12 +55,12 @@ class StartOrder:
 
 @dataclass(frozen=True, slots=True)
 class ResizeOrder:
-    """Have a running attempt be on these hosts; `epoch` numbers the orders of an attempt from 1 on.
+    """Move a running attempt to these hosts; `epoch` numbers the orders of an attempt from 1.
 
     Attributes
     ----------
     cpus
-        As of the order to start it.
+        As in `StartOrder`.
     """
 
     job: int
@@ -76,7 +75,7 @@ class ResizeOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndOrder:
-    """See that an attempt is over, or never begins; then say of these hosts when nothing of it is there."""
+    """End an attempt or prevent its start; then report each of these hosts on which nothing of it is left."""
 
     job: int
     attempt: int
@@ -88,12 +87,12 @@ class EndOrder:
 
 @dataclass(frozen=True, slots=True)
 class AskOrder:
-    """Say where an attempt is, and whether it has left these hosts, by the numbers of the orders to leave.
+    """Report the state of an attempt, and whether it has left these hosts, by the numbers of the orders to leave.
 
     Attributes
     ----------
     begun
-        Whether it is known to have run: one that is not found then is lost, and never begins.
+        Whether the attempt is known to have run. If it is not found, it is then lost and never starts.
     """
 
     job: int
@@ -107,18 +106,18 @@ class AskOrder:
 
 @dataclass(frozen=True, slots=True)
 class EstimateOrder:
-    """Report how long a job is going to run, and which hosts suit it best, by its application's model.
+    """Report the run time of a job, and the hosts that suit it best, by its application's model.
 
     Attributes
     ----------
     hosts
-        On how many.
+        Number of hosts of the run.
     among
-        The hosts to choose from; empty: its hosts are not asked about.
+        The hosts to choose from; empty: no choice is needed.
     shares
-        Host -> the part of a processor that others leave there; 1 where not named.
+        Host -> the part of a processor that other processes leave there; 1 for hosts that are absent.
     attempt
-        0: it is about the job, whichever attempt.
+        0: the order is about the job, not about one attempt.
     """
 
     job: int
@@ -138,41 +137,41 @@ HostChoice = tuple[tuple[str, ...], float]
 
 
 class AttemptPhase(StrEnum):
-    """Where an attempt is, as whoever runs it says."""
+    """The phase of an attempt, as its executor reports it."""
 
     ABSENT = "absent"
-    """It was never begun, and may still be."""
+    """It has not started, and may still start."""
     STARTING = "starting"
     RUNNING = "running"
     ENDED = "ended"
-    """It is over, or never will begin."""
+    """It is over, or will never start."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """Where an attempt of a job is.
+    """The state of an attempt of a job.
 
     Attributes
     ----------
     epoch, refused
-        The last order to resize it that was answered, 0: none; and whether it was refused, with `reason`.
+        The last answered order to resize it, 0: none; and whether the job refused it, for `reason`.
     hosts
-        Where it is, of a running one; empty: not said.
+        Hosts of a running attempt; empty: not reported.
     iteration, iterations
-        How far it is, and of how many; None: not known.
+        Iterations done, and in all; None: not known.
     state, exit_code
-        Of an ended one: ``finished``, ``failed`` or ``cancelled``, and the exit code of its run.
+        Of an ended attempt: ``finished``, ``failed`` or ``cancelled``, and the exit code of its run.
     speeds
-        Host -> rows that it computes a second there, as it has measured itself; empty: it has not said.
+        Host -> rows that it computes there in a second, by its own measurement; empty: not reported.
     asks
-        Fewest and most hosts that its program has asked for (`LiveJob.asks`); None: nothing is known of it.
+        Fewest and most hosts that its program has asked for (`LiveJob.asks`); None: not known.
     messages
-        From host to host the bytes of an iteration, as its arrays say; empty: they have not.
+        Sending host, receiving host and bytes of an iteration, by its arrays; empty: not reported.
     anchor
-        The host that it cannot leave; empty: there is none.
+        The host that it cannot leave; empty: none.
     verifying_until
-        Of a running one whose application has ended: estimated end of the verification of its result, seconds
-        since the epoch; None: its application runs.
+        Estimated end of the verification of its result, in seconds since the epoch, once its application has
+        ended; None: the application runs.
     """
 
     job: int
@@ -195,12 +194,12 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class HostLeft:
-    """Nothing of an attempt is on a host, by the host's own word, and nothing will come there by an old order.
+    """The report of a host that it has nothing of an attempt, and that no old order will start any of it there.
 
     Attributes
     ----------
     epoch
-        The order by which it left; `LAST`: the attempt is over.
+        Number of the order by which it left; `LAST`: the attempt is over.
     """
 
     job: int
@@ -211,15 +210,15 @@ class HostLeft:
 
 @dataclass(frozen=True, slots=True)
 class RunTimeEstimate:
-    """How long a job is going to run, by its application's model, on as many hosts as was asked about.
+    """The run time of a job by its application's model, on the number of hosts in the order.
 
     Attributes
     ----------
     seconds
         None: the model cannot estimate it.
     choices
-        The sets of hosts that suit it best, the best first, each of as many hosts as was asked about; no host is
-        in two of them. None: that was not asked.
+        The sets of hosts that suit it best, the best first, each with the number of hosts in the order; no host
+        is in two of them. None: not asked.
     """
 
     job: int
@@ -229,12 +228,12 @@ class RunTimeEstimate:
 
 @dataclass(frozen=True, slots=True)
 class HostAnswer:
-    """Whether a host can be asked what is there: nothing is started on one that cannot.
+    """Whether a host answers; the scheduler starts nothing on a host that does not.
 
     Attributes
     ----------
     reason
-        Why it cannot be asked; empty: it can.
+        Reason that it does not answer; empty: it answers.
     """
 
     host: str
@@ -243,14 +242,14 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HostLoad:
-    """What is wanted of a host, and what of it is free, in the mean over a short time.
+    """The processors of a host and the demand for them, averaged over a short time.
 
     Attributes
     ----------
     cpus
-        Processors of it.
+        Number of its processors.
     wanting
-        How many processes want one, by the folder of the attempt that they belong to; empty: to nobody's job.
+        Mean number of processes that want a processor, by the folder of their attempt; empty: of no job.
     parts
         As in `NodeLoad`.
     errors
@@ -266,9 +265,9 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True)
 class JobRunnerAnswer:
-    """Whether whoever runs a user's jobs is there: where there is none, none of them is started.
+    """Whether a user's job runner is connected; without it none of the user's jobs is started.
 
-    One that has come, for the first time or again, knows of no job until it is asked.
+    A job runner that has just connected knows no job until the scheduler asks it.
     """
 
     user: str
@@ -277,14 +276,14 @@ class JobRunnerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HostLease:
-    """Until when a host may be used, which is given for a time: a host that is new, or new word of one.
+    """The time for which a host may be used: of a new host, or a change for a known host.
 
     Attributes
     ----------
     seconds
-        From now; inf: nobody says when. 0 and less: it is over.
+        From now; inf: the end is not known. At most 0: it is over.
     source
-        What ends then, for people: ``allocation 12``.
+        Name of the lease for users, for example ``allocation 12``.
     """
 
     host: str
@@ -300,18 +299,18 @@ Report = (
 class JobExecutor(ABC):
     """Runs the jobs of a live scheduler on real machines.
 
-    It carries each order out at most once, whatever is repeated, and reports as often as it likes. It says
-    `HostLeft` only of what it has seen to be so. Jobs do not notice when scheduler and executor are gone.
+    It carries out each order at most once, even if the order is repeated, and may repeat its reports. It reports
+    `HostLeft` only after it has verified it. Jobs continue without the scheduler and without the executor.
     """
 
     @abstractmethod
     def carry_out(self, orders: Sequence[Order]) -> None:
-        """Begin to carry orders out; returns at once."""
+        """Begin to carry out orders; return at once."""
 
     @abstractmethod
     def reports(self) -> list[Report]:
-        """Return what is known that was not said yet."""
+        """Return the reports since the last call."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop reporting; the jobs go on."""
+        """Stop reporting; the jobs continue."""

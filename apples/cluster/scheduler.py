@@ -1,10 +1,10 @@
-"""The live scheduler as a machine: events go in, records and orders come out; no clock, socket or process.
+"""The live scheduler as a state machine: events in, records and orders out; no clock, socket or process.
 
-Its state (`state`) changes by records alone, and records are on the disk before an order or an answer leaves
-(`turn`). A pass derives a ledger from the state (`pass_ledger`) and runs the same `Driver` and policies as the
-simulator; decisions become records. A resize is made when the job has reported it, and a host is free when its
-executor has reported that nothing of the job is there. After a restart every job is asked where it is before
-anything new is decided.
+Only records change its state (`state`), and they are on the disk before an order or an answer leaves (`turn`). A
+pass derives a ledger from the state (`pass_ledger`) and runs the same `Driver` and policies as the simulator;
+decisions become records. A resize takes effect when the job reports it. A host is free when its executor reports
+that no process of the job is left there. After a restart the scheduler asks for the state of every job before it
+decides anything new.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ from apples.scheduling.policy import NodeLoad, RunningJob, SchedulingPolicy
 
 SHOWN_ALARMS = 100
 MOVED_AT_ONCE, ARCHIVE_SECONDS = 100, 60.0
-"""Ended jobs that move to the history together, and the interval of a retry if it cannot be written."""
+"""Ended jobs that move to the history together, and the retry interval if it cannot be written."""
 MAX_REFUSALS, MAX_DOUBLED = 3, 5
-"""Changes in a row that a job may refuse until it rests, and how often its rest is doubled."""
+"""Refusals in a row after which a job gets no resize order for a time, and how often that time doubles."""
 NOTED_LOAD = 0.05
-"""By how much a load has changed that is looked at."""
+"""Smaller changes of a host's load are ignored."""
 HOST_FAILED = LaunchError.exit_code
-"""The exit code of a run whose hosts failed it, not its program."""
+"""The exit code of a run that failed because of its hosts, not because of its program."""
 
 
 class LiveScheduler(SchedulerBackend):
@@ -99,31 +99,32 @@ class LiveScheduler(SchedulerBackend):
     Parameters
     ----------
     log
-        Where it is recorded; what is there already is taken up.
+        The scheduler's log; the scheduler continues from the state that it holds.
     policy
-        Asked in every pass.
+        Decides in every pass.
     hosts
         The host list, in its order.
     clock, wall
-        What a clock that never goes back says now, and the world's; seconds.
+        Present times in seconds: of a monotonic clock, and since the epoch.
     token
-        Returns the name of a new folder; never the same twice.
+        Returns a new folder name at each call.
     lost
-        Hosts that get no job until it is said that they answer, and why.
+        Hosts that get no job until they answer, with the reason.
     prefer
-        Which hosts a job gets and keeps; None: the first of the list.
+        Chooses the hosts that a job gets and keeps; None: the first of the list.
     nodes
-        What a policy is shown of hosts that are monitored, by name: all but their loads.
+        Monitored hosts as a policy sees them, by name, without their loads.
     shared
-        Whether each user's jobs are run by a process of that user, and wait until it is there.
+        Whether a process of each user runs that user's jobs; they wait until it is connected.
     most_hosts
-        As many hosts as there may ever be, where others join (`HostLease`): a job that needs more than there are
-        waits for them. None: there are those of the list.
+        The most hosts that there may be if hosts join (`HostLease`); a job that needs more than are there waits
+        for them. None: only the hosts of the list.
     cpus
-        CPUs of each host, which the policy lets two jobs share; 0: a host has one job.
+        CPUs of each host if the policy lets two jobs share a host; 0: a host has one job.
     limits
         Limits of the queue.
     started_with
+        Policy, options and host list, for a replay of the log.
         Policy, options and host list, for a replay of the log.
 
     Attributes
@@ -131,36 +132,36 @@ class LiveScheduler(SchedulerBackend):
     name
         The first part of its jobs' ids.
     problems
-        What was wrong with the log, one line each.
+        Defects of the log, one line each.
     trouble
-        Why nothing can be recorded now, empty: it can.
+        Reason that nothing can be recorded now; empty: recording works.
     alarms
-        The last that an operator ought to know, with its time.
+        The last alarms for an operator, each with its time.
     progress
-        Job -> the last report of it while it ran.
+        Job -> its last report while it ran.
     paces
-        Job -> how fast it is where it is, and when it will end; not recorded, for jobs say it again.
+        Job -> its speed on its present hosts and its expected end; not recorded, because jobs report it again.
     lost
-        Hosts that cannot be asked what is there, and why; they get no job. It is not recorded: whoever runs the
-        jobs says it again.
+        Hosts that cannot be reached, with the reason; they get no job. Not recorded: the executor reports it
+        again.
     nodes
-        What is known of hosts that are monitored, by name; others are hosts of the same speed.
+        Monitored hosts by name; others are hosts of the same speed.
     loads
-        Host -> what others want of it, as was said last; not recorded either.
+        Host -> the last reported load by other processes; not recorded either.
     leases
-        Until when hosts can be used. Not recorded: it is reported again.
+        Ends of the times for which hosts can be used. Not recorded: they are reported again.
     waits
-        Job -> why it waits, as the policy gave it in its last pass.
+        Job -> the reason that the policy gave in its last pass for its waiting.
     passes
-        How often the policy was asked.
+        Number of passes.
     changes
-        How many records it has made since it was started.
+        Number of records since the start of the scheduler.
     touched, moved
-        Jobs that records have changed, and jobs that said how far they are, since whoever looks emptied it.
+        Jobs that records have changed, and jobs that reported progress, since a reader last emptied these sets.
     alarmed
-        How many alarms there were since it was started.
+        Number of alarms since the start of the scheduler.
     moves
-        How often ended jobs have moved to the history since it was started.
+        Number of moves of ended jobs to the history since the start of the scheduler.
 
     Raises
     ------
@@ -212,7 +213,7 @@ class LiveScheduler(SchedulerBackend):
         self.loads: dict[str, NodeLoad] = {}
         self._chooser = None if prefer is None else HostChooser(prefer, self.loads)
         self.leases = HostLeases(timeouts.vacate)
-        self._staying: set[int] = set()  # jobs of which an alarm told that they cannot leave hosts
+        self._staying: set[int] = set()  # jobs with an alarm that they cannot leave hosts
         self.waits: dict[int, Wait] = {}
         self._promised: dict[int, float] = {}
         self._served: set[str] | None = set() if shared else None
@@ -231,10 +232,10 @@ class LiveScheduler(SchedulerBackend):
         self._waiting: dict[int, Job] = {}  # as a policy sees them, in the order of their numbers
         self._conditional: set[int] = (
             set()
-        )  # waiting jobs that come after others, or whose model is asked
+        )  # waiting jobs that come after other jobs or wait for a model
         self._changing: set[int] = set()  # jobs that are being resized
         self._unconfirmed: set[int] = set()  # jobs that have not reported since the restart
-        self._unestimated: dict[int, float] = {}  # when the model of each was asked last
+        self._unestimated: dict[int, float] = {}  # job -> time of the last question to its model
         self._sender = OrderSender(cpus)
         self._wakes: list[float] = []
         self._dirty: float | None = self.now
@@ -245,13 +246,13 @@ class LiveScheduler(SchedulerBackend):
         self._open(hosts, wall)
 
     def _open(self, hosts: Sequence[str], wall: float) -> None:
-        """Record this start, and ask every job that is somewhere where it is."""
+        """Record this start, and ask for the state of every job that has hosts."""
         state = self.state
         known, held = set(hosts), [*state.holders, *state.quarantined]
         gone = [host for host in dict.fromkeys(held) if host not in known]
         of_other_policy = [*state.held] if state.policy != name_of(self.policy) else []
         self.lost |= dict.fromkeys(gone, "it is not among the hosts any more")
-        # `wall - now` differs from the last start's by the rounding of `now`: times shown would change by it.
+        # The rounding of `now` would make `wall - now` differ from the last start's, and shift displayed times.
         same_epoch = state.incarnation and self.now == instant(wall - state.wall)
         self._record(
             "open", incarnation=state.incarnation + 1,
@@ -290,11 +291,11 @@ class LiveScheduler(SchedulerBackend):
         self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
 
     def _release(self, held: Iterable[int]) -> None:
-        """Put jobs back into the queue that an earlier policy took out of it: this one never saw them."""
+        """Put jobs back into the queue that an earlier policy took out of it; this policy has not seen them."""
         for number in sorted(held):
             self._change(replace(self.state.jobs[number], held=""), "release")
 
-    # ------------------------------------------------------------------- what clients ask for
+    # ----------------------------------------------------------------------- client requests
     def submit(
         self,
         clock: float,
@@ -303,17 +304,17 @@ class LiveScheduler(SchedulerBackend):
         operator: bool = True,
         past: Mapping[int, str] = MappingProxyType({}),
     ) -> int:
-        """Put a job into the queue; return its number, the same for the same request.
+        """Put a job into the queue and return its number; a repeated request gets the same number.
 
         Parameters
         ----------
         past
-            Final states of the jobs in the history after which it is to come.
+            Final states of those jobs in the history that have to finish before this job.
 
         Raises
         ------
         UsageError
-            It can never run here; or the id of the request was used for another. Permanent.
+            The job can never run here, or the request id was used for another submission. Permanent.
         LaunchError
             The queue is full, or nothing can be recorded. Transient.
         """
@@ -356,21 +357,21 @@ class LiveScheduler(SchedulerBackend):
         check_predecessors(self.state, past, self.name, submission.after)
 
     def _check_recording(self) -> None:
-        """Reject an input while the log cannot be written: it would be lost if the scheduler ended."""
+        """Reject an input while the log cannot be written: the end of the scheduler would lose it."""
         if self.trouble:
             raise not_recorded(self.trouble)
 
     def comes_after(self, job: LiveJob) -> list[int]:
-        """Return the jobs that have to be finished before a job waits for hosts, and are not over."""
+        """Return the predecessors of a job that are not over."""
         jobs = self.state.jobs
         return [one for one in job.submission.after if one in jobs and not jobs[one].is_over]
 
     def is_served(self, user: str) -> bool:
-        """Whether somebody is there who runs a user's jobs."""
+        """Whether a process that runs the jobs of a user is connected."""
         return self._served is None or user in self._served
 
     def is_ineligible(self, job: LiveJob) -> bool:
-        """Whether a job that waits is not shown to the policy: it does not wait for hosts alone."""
+        """Whether a waiting job is hidden from the policy: it does not wait for hosts alone."""
         return (
             job.number in self._conditional
             and (bool(self.comes_after(job)) or self.awaits_model(job))
@@ -381,7 +382,7 @@ class LiveScheduler(SchedulerBackend):
         )
 
     def awaits_model(self, job: LiveJob) -> bool:
-        """Whether a job waits, for a limited time, for its model to choose its hosts."""
+        """Whether a job waits, for a limited time, until its model has chosen its hosts."""
         return (
             self.now < job.submitted + self.timeouts.model
             and job.number in self._unestimated
@@ -391,7 +392,7 @@ class LiveScheduler(SchedulerBackend):
         )
 
     def lacks_hosts(self, job: LiveJob) -> str:
-        """Return why a job waits that needs more hosts than there are, where others join; empty: it does not."""
+        """Return the reason that a job waits for further hosts to join; empty: it does not."""
         if self._most_hosts is None:
             return ""
         one, there = job.submission, len(self.state.hosts)
@@ -403,11 +404,11 @@ class LiveScheduler(SchedulerBackend):
         return f"needs {needs} host{many}, and there {are} {there or 'none'}: it waits for more to join"
 
     def exceeds_host_leases(self, job: LiveJob) -> str:
-        """Return why a job waits for which hosts are not leased long enough; empty: that is not why."""
+        """Return the reason that a job waits for hosts with a longer lease; empty: it does not."""
         return self.leases.wait_reason(job, len(self.state.hosts), self.now)
 
     def lease_reason(self, host: str) -> str:
-        """Return what ends and takes a host along that gets no job any more for that; empty: it gets jobs."""
+        """Return the lease whose end keeps jobs off a host, with that end; empty: the host gets jobs."""
         return self.leases.ending_reason(host, self.now)
 
     def _follow(self, job: LiveJob) -> None:
@@ -419,7 +420,7 @@ class LiveScheduler(SchedulerBackend):
             self._release_followers(self._newly_ended.pop())
 
     def _release_followers(self, number: int) -> None:
-        """Let the jobs wait for hosts that were to come after one that is over, or cancel them where it failed."""
+        """Let the followers of an ended job wait for hosts; cancel them if it did not finish."""
         over = self.state.jobs.get(number)
         for follower in sorted(self._followers.pop(number, ())):
             job = self.state.jobs.get(follower)
@@ -433,15 +434,16 @@ class LiveScheduler(SchedulerBackend):
                 self._request_pass()
 
     def cancel(self, clock: float, number: int, reason: str = "", operator: bool = False) -> None:
-        """End a job, wherever it is; one that is over stays as it is.
+        """End a job in any state; a job that is over does not change.
 
-        Without its user's job runner a job that runs cannot be ended. If the operator cancels it once more, it is
-        over for the scheduler, and its hosts are quarantined until the job runner reports that it left them.
+        A running job can be ended only by its user's job runner. If that is away and the operator cancels the job
+        a second time, the scheduler counts the job as over and quarantines its hosts until the job runner reports
+        that the job left them.
 
         Raises
         ------
         UsageError
-            There is none of this number.
+            No job has this number.
         """
         with self._input(clock, "cancel", number, reason, operator):
             self._cancel(self.job(number), reason, operator)
@@ -461,12 +463,12 @@ class LiveScheduler(SchedulerBackend):
             self._end(job, LiveJobState.CANCELLED, reason)
 
     def lacks_runner(self, job: LiveJob) -> bool:
-        """Whether a job is to end, and its user's job runner, which alone can end it, is away."""
+        """Whether a job has to end while its user's job runner, which alone can end it, is away."""
         ends = job.state is LiveJobState.ENDING and not job.over
         return ends and not self.is_served(job.submission.user)
 
     def _abandon(self, job: LiveJob) -> None:
-        """End a job whose processes cannot be ended now; quarantine its hosts."""
+        """End a job with processes that cannot be ended now; quarantine its hosts."""
         reason = job.reason or f"the job runner of {job.submission.user} is away"
         job = self._change(
             replace(job.end(DEFAULT_OUTCOME, "", self.now, True), reason=reason), "abandon"
@@ -475,14 +477,14 @@ class LiveScheduler(SchedulerBackend):
             self._quarantine(job)
 
     def resize(self, clock: float, number: int, hosts: Sequence[str]) -> None:
-        """Order a running job to be on these hosts.
+        """Order a running job to move to these hosts.
 
         Raises
         ------
         UsageError
-            It cannot be there: it is not malleable, or its size is the policy's. Permanent.
+            The job cannot be resized: it is not malleable, or the policy decides its size. Permanent.
         LaunchError
-            It does not run, is being resized, or another has one of the hosts. Transient.
+            It does not run, is being resized, or one of the hosts is not free. Transient.
         """
         with self._input(clock, "resize", number, list(hosts)):
             job = self.job(number)
@@ -508,14 +510,14 @@ class LiveScheduler(SchedulerBackend):
                 )  # fmt: skip
 
     def drain(self, clock: float, host: str) -> None:
-        """Have a host get no other job."""
+        """Stop scheduling jobs on a host."""
         with self._input(clock, "drain", host):
             check_host(self.state, host)
             if host not in self.state.drained:
                 self._record("drain", drained=sorted({*self.state.drained, host}))
 
     def resume(self, clock: float, host: str) -> None:
-        """Have a host get jobs again."""
+        """Schedule jobs on a drained host again."""
         with self._input(clock, "resume", host):
             check_host(self.state, host)
             if host in self.state.drained:
@@ -528,13 +530,13 @@ class LiveScheduler(SchedulerBackend):
         Raises
         ------
         UsageError
-            There is none of this number.
+            No job has this number.
         """
         return job_of(self.state, number, self.name)
 
-    # ------------------------------------------------------------------ what jobs and hosts say
+    # ---------------------------------------------------------------------------- reports
     def report(self, clock: float, report: Report) -> None:
-        """Take in what whoever runs jobs says."""
+        """Take in a report of the executor."""
         if isinstance(report, HostLoad):
             self._at(clock)
             self._hear_load(report)
@@ -581,7 +583,7 @@ class LiveScheduler(SchedulerBackend):
         starting = job.state is LiveJobState.STARTING
         self._effects += (
             starting and job.number in self._unconfirmed
-        )  # it may be given up from now on
+        )  # from now on the start may be given up
         self._unconfirmed.discard(job.number)
         if job.state is LiveJobState.ENDING:
             if report.phase is AttemptPhase.ENDED and not job.over:
@@ -618,7 +620,7 @@ class LiveScheduler(SchedulerBackend):
             self._send(self._change(job.lose(report.hosts), "lose"))
 
     def _note_pace(self, job: LiveJob, report: JobReport) -> None:
-        """Have a job be expected to end as its progress says."""
+        """Estimate the end of a job from its progress."""
         at, last = report.iteration, report.iterations
         if at is None or not last or job.state is not LiveJobState.RUNNING or not job.settled:
             return
@@ -630,20 +632,20 @@ class LiveScheduler(SchedulerBackend):
 
     @property
     def _messages(self) -> dict[int, Messages]:
-        """What the hosts of each job send each other, where the policy may look at it."""
+        """The messages between the hosts of each job; empty if the policy does not look at them."""
         if not self._shows_messages:
             return {}
         return {number: report.messages for number, report in self.progress.items()}
 
     def _hear_request(self, job: LiveJob, asks: tuple[int, int]) -> LiveJob:
-        """Note that a job asks for other hosts; the next pass of the policy looks at it."""
+        """Note a job's request for other hosts; the next pass of the policy sees it."""
         since = self._since[job.number]
         job = self._change(replace(job, asks=asks), "request")
-        self._since[job.number] = since  # whatever else it is to answer
+        self._since[job.number] = since  # keep the timeout of an open order
         return job
 
     def _ask_models(self) -> None:
-        """Ask the models of jobs how long these are going to run, and on which hosts best."""
+        """Ask the models of jobs for run times and for the best hosts."""
         for number in self._unestimated:
             self._ask_model(number)
 
@@ -663,7 +665,7 @@ class LiveScheduler(SchedulerBackend):
         return EstimateOrder(job.number, self.state.incarnation, one.maximum, one.work, one.user)
 
     def _hear_estimate(self, answer: RunTimeEstimate) -> None:
-        """Plan by the estimate of a job's model; a measured end is better than that."""
+        """Plan with the estimate of a job's model; a pace measured later takes precedence."""
         if self._unestimated.pop(answer.job, None) is None:
             return
         self.leases.too_short.discard(answer.job)
@@ -673,10 +675,10 @@ class LiveScheduler(SchedulerBackend):
         choices = job.host_choices if answer.choices is None else answer.choices
         job = self._change(replace(job, estimate=seconds, host_choices=choices), "estimate")
         if since is not None:
-            self._since[job.number] = since  # whatever it is to answer
+            self._since[job.number] = since  # keep the timeout of an open order
 
     def _note_verdict(self, number: int, done: bool) -> None:
-        """Leave a job alone for a time that refuses whatever it is told, such as to go where it cannot."""
+        """Note the answer to a resize order; pause the orders after `MAX_REFUSALS` refusals in a row."""
         refused = 0 if done else self._refused.pop(number, (0, 0.0))[0] + 1
         if refused >= MAX_REFUSALS:
             again = self.timeouts.retry_backoff * 2 ** min(refused - MAX_REFUSALS, MAX_DOUBLED)
@@ -688,7 +690,7 @@ class LiveScheduler(SchedulerBackend):
             self._refused.pop(number, None)
 
     def rests(self, number: int) -> bool:
-        """Whether a job is left alone for a time, since it has refused whatever it was told."""
+        """Whether the scheduler sends a job no resize orders for a time, because it refused several in a row."""
         return self._refused.get(number, (0, 0.0))[1] > 0
 
     def _hear_ended(self, job: LiveJob, report: JobReport) -> None:
@@ -708,9 +710,9 @@ class LiveScheduler(SchedulerBackend):
         self._change(ended, "end")
 
     def _lacks_cpus(self, job: LiveJob) -> str:
-        """Return the host that was lost before a job that shares CPUs ran there; empty: none was.
+        """Return the host that was lost before a job with CPUs of its own ran there; empty: none was.
 
-        It is the daemon that gives CPUs which does not answer there, so this counts as no failure of the job.
+        There the topology daemon, which allocates CPUs, does not answer. The end is no failure of the job.
         """
         asks = self._sender.shared_cpus(job) or bool(job.requirement)
         if job.state is not LiveJobState.STARTING or not asks:
@@ -747,7 +749,7 @@ class LiveScheduler(SchedulerBackend):
         self._request_pass()
 
     def _hear_load(self, load: HostLoad) -> None:
-        """Note what others want of a host: what jobs of ours want there is not theirs, also of those just over."""
+        """Note the load of a host by other processes than those of present and recent jobs here."""
         if load.host not in self.state.hosts:
             return
         ours = {job.folder for job in self.state.jobs.values() if job.folder}
@@ -763,7 +765,7 @@ class LiveScheduler(SchedulerBackend):
             self._request_pass()
 
     def _node_loads(self) -> tuple[NodeLoad, ...]:
-        """Return what a policy is shown that looks at it: nothing until all hosts that answer were measured."""
+        """Return the loads for the policy; empty if it reads none or a host that answers is not measured yet."""
         hosts = self.state.hosts
         if "loads" not in self.policy.looks_at or any(
             host not in self.loads and host not in self.lost for host in hosts
@@ -772,7 +774,7 @@ class LiveScheduler(SchedulerBackend):
         return tuple(self.loads.get(host, NodeLoad(host)) for host in hosts)
 
     def _hear_job_runner(self, answer: JobRunnerAnswer) -> None:
-        """Let a user's jobs wait for hosts, or not; ask one who has come where they are."""
+        """Note whether a user's job runner is connected; ask a new job runner for the state of the user's jobs."""
         if self._served is None:
             return
         if answer.here:
@@ -782,7 +784,7 @@ class LiveScheduler(SchedulerBackend):
                     self._unestimated[number] = -inf
             for number in self._active:
                 if self.state.jobs[number].submission.user == answer.user:
-                    self._since[number] = self.now  # nobody could answer before
+                    self._since[number] = self.now  # no job runner could answer before
                     self._sender.send(self.state.jobs[number], self.now, ask=True)
         else:
             self._served.discard(answer.user)
@@ -790,20 +792,20 @@ class LiveScheduler(SchedulerBackend):
         self._request_pass()
 
     def _hear_lease(self, lease: HostLease) -> None:
-        """Take in until when a host may be used; one that is new gets jobs when it has answered."""
+        """Note the lease of a host; a new host gets jobs after it has answered."""
         if lease.host not in self.state.hosts:
             if lease.seconds <= 0:
                 return
             self.lost[lease.host] = "it has not answered yet"
             self._record("join", hosts=[*self.state.hosts, lease.host])
-            self._last_pass = None  # its nodes have other numbers
+            self._last_pass = None  # its node numbers are out of date
         if self.leases.renew(lease, self.now):
             self._effects += 1
             self._staying.clear()
             self._request_pass()
 
     def _check_leases(self) -> None:
-        """Have hosts get no job whose lease is about to end, and forget empty ones that were taken back."""
+        """Move jobs off hosts with leases that end soon, and remove empty hosts with leases that are over."""
         if not self.leases:
             return
         soon = self.leases.about_to_end(self.now)
@@ -837,10 +839,10 @@ class LiveScheduler(SchedulerBackend):
             self.leases.forget(over)
             drained = sorted(state.drained - set(over))
             self._record("leave", hosts=left, drained=drained)
-            self._last_pass = None  # its nodes have other numbers
+            self._last_pass = None  # its node numbers are out of date
 
     def _vacate(self, job: LiveJob) -> None:
-        """Order a job off hosts whose term is about to end: to as many others as are free, or with fewer."""
+        """Order a job off hosts with leases that end soon, to as many free hosts or onto fewer."""
         ending = self.leases.ending
         stay = [host for host in job.hosts if host not in ending]
         others = [host for host in self.state.hosts if self._all_free([host])]
@@ -859,9 +861,9 @@ class LiveScheduler(SchedulerBackend):
             self._alarm(f"{self.name}.{job.number} cannot leave {going}: {reason}, and {few}")
 
     def _end_on_lost_lease(self, job: LiveJob) -> bool:
-        """End the attempt of a job that cannot leave a host that was taken back; it waits for hosts again.
+        """End the attempt of a job on a host that was taken back and put the job into the queue again.
 
-        Return whether it has one. Over ssh its processes may go on there without the host's allocation.
+        Return whether the job has such a host. Over ssh its processes may continue there without an allocation.
         """
         gone = next((host for host in job.hosts if self.leases.is_lost(host, self.now)), "")
         if gone:
@@ -870,13 +872,13 @@ class LiveScheduler(SchedulerBackend):
         return bool(gone)
 
     def _host_is_free(self) -> None:
-        """Have a pass, and show the policy the jobs again that the free hosts were leased too short for."""
+        """Request a pass; it may try again the jobs for which the leases of the free hosts were too short."""
         self.leases.too_short.clear()
         self._request_pass()
 
     # ---------------------------------------------------------------------------------- time
     def tick(self, clock: float) -> None:
-        """Do what is due: passes, questions, and what was waited for in vain."""
+        """Run the passes, repetitions and timeouts that are due."""
         self._at(clock)
         if self.now >= self._next_check:
             with self._input(clock, "look"):
@@ -892,7 +894,7 @@ class LiveScheduler(SchedulerBackend):
                 self._pass()
 
     def _pass(self) -> None:
-        """Ask the policy once, about a ledger that is derived from the state."""
+        """Run the policy once on a ledger that is derived from the state."""
         self._dirty, self._passed = None, self.now
         self.passes += 1
         self._effects += 1
@@ -909,12 +911,12 @@ class LiveScheduler(SchedulerBackend):
             driver.run_pass()
         if driver.seen:
             self.waits = ledger.waits
-        else:  # a guarded policy has still to decide about these events
+        else:  # a guarded policy has yet to decide about these events
             self._last_pass = before
         self._record_promises()
 
     def _record_promises(self) -> None:
-        """Record when jobs were promised hosts, as far as it is new."""
+        """Record new or changed promises of hosts to jobs."""
         known, jobs = self.state.promises, self.state.jobs
         new = [
             (job, time)
@@ -926,16 +928,16 @@ class LiveScheduler(SchedulerBackend):
         for first in range(0, len(new), PROMISES_PER_RECORD):
             part = new[first : first + PROMISES_PER_RECORD]
             self._record("promise", promises={str(job): time for job, time in part})
-        self._dirty = dirty  # the policy knows what it has just promised
+        self._dirty = dirty  # the policy's own promises need no further pass
 
     @property
     def ledger(self) -> ClusterLedger:
-        """A ledger as a pass would have it now; a change of it changes nothing else."""
+        """The ledger of a pass at this moment, as a copy."""
         return self._derived()
 
     @property
     def free_hosts(self) -> int:
-        """How many hosts a job may be put on now."""
+        """Number of hosts on which a job may start now."""
         return sum(self._all_free([host]) for host in self.state.hosts)
 
     def _derived(self) -> ClusterLedger:
@@ -949,19 +951,19 @@ class LiveScheduler(SchedulerBackend):
 
     @property
     def eligible(self) -> dict[int, Job]:
-        """Return the waiting jobs that a policy may start, in the order of their numbers."""
+        """The waiting jobs that a policy may start, in the order of their numbers."""
         jobs = self.state.jobs
         for_all = self._served is not None or self._most_hosts is not None or bool(self.leases)
         asked = self._waiting if for_all else self._conditional
         hidden = {number for number in asked if self.is_ineligible(jobs[number])}
-        if not for_all:  # each condition is met once and stays met
+        if not for_all:  # each condition is met once and remains so
             self._conditional &= hidden
         if not hidden:
             return dict(self._waiting)
         return {number: job for number, job in self._waiting.items() if number not in hidden}
 
     def _tell_what_is_seen(self) -> None:
-        """Have the inputs tell what a policy that looks at it sees, where they have not yet."""
+        """Log the loads and messages that the policy reads, unless the log has them."""
         if "loads" in self.policy.looks_at:
             self._tell_loads(self.state.hosts)
         if self._shows_messages:
@@ -970,7 +972,7 @@ class LiveScheduler(SchedulerBackend):
 
     @property
     def _shows_messages(self) -> bool:
-        """Whether the policy may look at messages: what a user's own code looks at is not known."""
+        """Whether the policy may read messages; a user's own policy may read anything."""
         return "loads" in self.policy.looks_at or isinstance(self.policy, GuardedPolicy)
 
     def _tell_loads(self, hosts: Iterable[str]) -> None:
@@ -980,12 +982,12 @@ class LiveScheduler(SchedulerBackend):
 
     @property
     def recorded(self) -> SchedulerState:
-        """What may be told: the state; while nothing can be recorded, what is on the disk.
+        """The state that answers may show: while recording fails, the state on the disk.
 
         Raises
         ------
         LaunchError
-            It cannot be read. Transient.
+            The state on the disk cannot be read. Transient.
         """
         if not self.trouble:
             return self.state
@@ -995,11 +997,11 @@ class LiveScheduler(SchedulerBackend):
 
     @property
     def pass_is_due(self) -> bool:
-        """Whether something has happened that no pass of the policy has seen."""
+        """Whether an event has happened that no pass of the policy has seen."""
         return self._dirty is not None
 
     def next_time(self) -> float:
-        """Return how many seconds from now `tick` has something to do at the latest."""
+        """Return the seconds until the next call of `tick` has work, at the latest."""
         wake = self._wakes[0] if self._wakes else inf
         return max(0.0, min(self._due(), wake, self._next_check) - self.now)
 
@@ -1008,7 +1010,7 @@ class LiveScheduler(SchedulerBackend):
         return instant(self._checked + self.timeouts.check_interval)
 
     def _due(self) -> float:
-        """Return when the next pass is to be, if nothing else happens."""
+        """Return the time of the next pass, if no further event happens."""
         if self._dirty is None or self.trouble:
             return inf
         settle = self.timeouts.settle
@@ -1020,9 +1022,9 @@ class LiveScheduler(SchedulerBackend):
         )
 
     def turn(self) -> list[Order]:
-        """Have all that was decided be on the disk, and return the orders that may be carried out now.
+        """Write all decisions to the disk, and return the orders that may be carried out now.
 
-        Nothing that was decided before may be said to anybody before this returns without `trouble`.
+        No decision may leave the scheduler, for example in an answer, before this returns without `trouble`.
         """
         if self._records or len(self._inputs) > MAX_INPUTS or not self.log.whole:
             inputs = self._inputs.take()
@@ -1042,7 +1044,7 @@ class LiveScheduler(SchedulerBackend):
         return self._sender.take()
 
     def _drop(self) -> None:
-        """Drop what could not be recorded: the state is written as a whole later, and orders are sent again."""
+        """Drop unrecorded changes and orders: the whole state is written later, and orders are sent again."""
         self._records = []
         self._sender.take()
 
@@ -1078,9 +1080,9 @@ class LiveScheduler(SchedulerBackend):
 
     @contextmanager
     def _input(self, clock: float, told: str | Report, *words: Any) -> Iterator[None]:
-        """Be told something at a time; the log has it if it has an effect."""
+        """Take in an input; log it if it has an effect."""
         self._at(clock)
-        before = self.changes, self._effects  # what has an effect beside its records is counted
+        before = self.changes, self._effects  # `_effects` counts the effects that no record shows
         try:
             yield
             self._after_event()
@@ -1090,7 +1092,7 @@ class LiveScheduler(SchedulerBackend):
                 self._inputs.note(self.now, *about)
 
     def _request_pass(self) -> None:
-        """Have a pass soon."""
+        """Run a pass soon."""
         if self._dirty is None:
             self._dirty = self.now
 
@@ -1099,7 +1101,7 @@ class LiveScheduler(SchedulerBackend):
         self._check_followers()
 
     def _check_timeouts(self) -> None:
-        """Repeat what was not answered, and give up what was waited for in vain."""
+        """Send unanswered orders again, and give up orders after their timeout."""
         self._checked, wait = self.now, self.timeouts
         self._end_backoffs()
         for number in list(self._active):
@@ -1128,7 +1130,7 @@ class LiveScheduler(SchedulerBackend):
             self._sender.ask_of_quarantine(host, why, user, self.now, wait.resend_interval)
 
     def _end_backoffs(self) -> None:
-        """Resize jobs again that were left alone for a time."""
+        """Allow resize orders again to jobs with a pause that is over."""
         for number, (refused, until) in self._refused.items():
             if 0 < until <= self.now:
                 self._refused[number] = refused, 0.0
@@ -1136,7 +1138,7 @@ class LiveScheduler(SchedulerBackend):
                 self._request_pass()
 
     def _start_given_up(self, job: LiveJob, since: float) -> tuple[LiveJobState, str] | None:
-        """Return what becomes of a job that is being started in vain, and why; None: it is not, or not in vain."""
+        """Return the next state of a job with a start that is given up, and the reason; None: not given up."""
         wait = self.timeouts.start
         if job.state is not LiveJobState.STARTING or not self.is_served(job.submission.user):
             return None
@@ -1147,14 +1149,14 @@ class LiveScheduler(SchedulerBackend):
         return None
 
     def _quarantine(self, job: LiveJob) -> bool:
-        """Let go of a job's hosts that do not say that it has left them, and give them to nobody.
+        """Quarantine the hosts that have not reported that a job has left them, and take them from the job.
 
-        Return whether there was one: a host that is quarantined for another job stays this one's as well.
+        Return whether there was such a host. A host that another job has in quarantine stays with this job.
         """
         found: dict[str, Any] = {}
         for host, epoch in job.leaving.items():
             if host in self.state.quarantined:
-                continue  # another job's that shared it: one after the other
+                continue  # for another job that shared it: one quarantine at a time
             reason = f"it has not said that {self.name}.{job.number} has left it"
             found[host] = quarantine_document(
                 Quarantine(job.number, job.attempt, job.folder, epoch, reason)
@@ -1179,7 +1181,7 @@ class LiveScheduler(SchedulerBackend):
             self.touched.add(int(values["job"]))
 
     def _change(self, job: LiveJob, do: str, **values: Any) -> LiveJob:
-        """Have a job be as it is now; return it."""
+        """Record the new state of a job; return the job."""
         before = self.state.jobs.get(job.number)
         if before is not None:
             job = job.counted(before, self.now)
@@ -1197,7 +1199,7 @@ class LiveScheduler(SchedulerBackend):
         return job
 
     def _forget_attempt(self, number: int) -> None:
-        """Forget what was reported of an attempt that is over; its hosts are free."""
+        """Forget the reports of an attempt that is over; its hosts are free."""
         for known in (self._since, self.progress, self.paces, self._refused):
             known.pop(number, None)
         self._sender.forget(number)
@@ -1210,7 +1212,7 @@ class LiveScheduler(SchedulerBackend):
         self.leases.too_short.discard(number)
 
     def _sort_in(self, job: LiveJob) -> None:
-        """Have a job be among the active or the waiting ones, by its record."""
+        """Put a job among the active or the waiting jobs, by its state."""
         number = job.number
         if job.waits:
             self._active.discard(number)
@@ -1226,7 +1228,7 @@ class LiveScheduler(SchedulerBackend):
             self._unestimated.setdefault(number, -inf)
 
     def _sort_in_waiting(self, job: LiveJob) -> None:
-        """Derive, once for each record of a waiting job, what a policy sees of it."""
+        """Derive the policy's view of a waiting job, once for each record."""
         number = job.number
         if self._asks_model(job):
             self._unestimated.setdefault(number, -inf)
@@ -1239,11 +1241,11 @@ class LiveScheduler(SchedulerBackend):
             return
         last = next(reversed(self._waiting), 0)
         self._waiting[number] = job.as_job(self.cpus)
-        if number < last:  # in its old place
+        if number < last:  # queued again: in its old place
             self._waiting = dict(sorted(self._waiting.items()))
 
     def _asks_model(self, job: LiveJob) -> bool:
-        """Whether a job's model is asked how long it runs, or which hosts are best for it."""
+        """Whether a job's model is asked for its run time or its best hosts."""
         return job.unestimated or (
             job.attempt == 0
             and job.estimate is None
@@ -1256,33 +1258,33 @@ class LiveScheduler(SchedulerBackend):
         self.alarmed += 1
 
     def note_failure(self, step: str, error: Exception) -> None:
-        """Raise an alarm for the first of each failure of a step of the deciding thread."""
+        """Raise an alarm for each new failure of a step of the deciding thread."""
         text = f"{step} failed: {failure_of(error).message}"
         if text not in self._failures and len(self._failures) < SHOWN_ALARMS:
             self._failures.add(text)
             self._alarm(text)
 
     def alarms_since(self, count: int) -> list[tuple[float, str]]:
-        """Return the alarms after the first so many, as far as they are kept."""
+        """Return the alarms after the first `count`, as far as they are kept."""
         return list(self.alarms)[max(0, len(self.alarms) - self.alarmed + count) :]
 
     # -------------------------------------------------------------------------------- orders
     def _send(self, job: LiveJob) -> None:
-        """Send the order that a job's state asks for."""
+        """Send the order that the state of a job requires."""
         self._sender.send(job, self.now)
 
     def _user_of(self, number: int) -> str:
-        """Return whose a job is; of one that went to the history nobody knows."""
+        """Return the user of a job; empty: the job is in the history."""
         job = self.state.jobs.get(number)
         return "" if job is None else job.submission.user
 
     def _end(self, job: LiveJob, outcome: LiveJobState, reason: str) -> None:
-        """Have an attempt ended of which it is not known that it is over."""
+        """End an attempt that may still run."""
         self._send(self._change(job.end(outcome, reason, self.now, False), "ending"))
 
-    # ------------------------------------------------------------------ what the driver asks for
+    # ---------------------------------------------------------------- requests of the driver
     def start_job(self, running: RunningJob) -> None:
-        """Order the next attempt of a job; if its hosts are not free or leased too short, it is decided again."""
+        """Order the next attempt of a job, unless a host is not free or its lease is too short."""
         job = self.state.jobs[running.job.id]
         if not job.waits:  # queued again in this pass: its last attempt has to end first
             return
@@ -1300,7 +1302,7 @@ class LiveScheduler(SchedulerBackend):
         for mate in mates:
             since = self._since[mate.number]
             self._change(replace(mate, delay=mate.delay + running.job.requested), "share")
-            self._since[mate.number] = since  # whatever it is to answer
+            self._since[mate.number] = since  # keep the timeout of an open order
         token, sharing = self._token(), (running.mates, running.share, running.delay)
         placed_by = ""
         if self._chooser is not None:
@@ -1308,7 +1310,7 @@ class LiveScheduler(SchedulerBackend):
         started = job.start(hosts, token, self.now, *sharing, placed_by)
         self._send(self._change(started, "start"))
 
-    def resize_job(self, running: RunningJob, nodes_before: int) -> None:  # noqa: ARG002 - the hosts say it
+    def resize_job(self, running: RunningJob, nodes_before: int) -> None:  # noqa: ARG002 - the hosts suffice
         """Order a running job that can be moved to other hosts; a decision that changes none is ignored."""
         job = self.state.jobs[running.job.id]
         hosts = self._names(running.node_ids)
@@ -1326,16 +1328,16 @@ class LiveScheduler(SchedulerBackend):
         self.resize_job(running, running.nodes)
 
     def update_share(self, running: RunningJob) -> None:
-        """Have a job's pace be measured anew; its CPUs are given and taken where its guest starts and ends."""
+        """Measure a job's pace anew: its CPUs change when a guest starts or ends on its hosts."""
         self.paces.pop(running.job.id, None)
 
     def requeue_job(self, job: int) -> None:
-        """End a job's attempt; it waits again when it has left its hosts."""
+        """End a job's attempt; the job waits again when it has left its hosts."""
         if self.state.jobs[job].state is not LiveJobState.ENDING:
             self._end(self.state.jobs[job], LiveJobState.QUEUED, "its policy queued it again")
 
     def promise_start(self, job: int, time: float) -> None:
-        """See that there is a pass when a job was promised its hosts, and that the promise is recorded."""
+        """Record the time at which the policy promised hosts to a job, and request a pass then."""
         self._promised[job] = time
         self.wake_at(time)
 
@@ -1344,7 +1346,7 @@ class LiveScheduler(SchedulerBackend):
         self._change(replace(self.state.jobs[job], held=reason or "held"), "hold")
 
     def wake_at(self, time: float) -> None:
-        """See that there is a pass at a time."""
+        """Request a pass at a time."""
         if time < inf:
             heapq.heappush(self._wakes, instant(time))
 
@@ -1360,21 +1362,21 @@ class LiveScheduler(SchedulerBackend):
             self._alarm(f"{failure}; first-come-first-served decided instead")
 
     def refuse(self, refused: Refused) -> None:
-        """Say which decision of the policy could not be carried out."""
+        """Raise an alarm with a decision of the policy that could not be carried out."""
         self._alarm(f"{name_of(self.policy)}: {refused}")
 
     # -------------------------------------------------------------------------------- ledger
     def _all_free(self, hosts: Iterable[str]) -> bool:
-        """Whether a job may be put on all of these hosts."""
+        """Whether a job may start on all of these hosts."""
         away = self.leases.ending.union(self.lost)
         return all(self.state.is_free(host) and host not in away for host in hosts)
 
     def _chosen(
         self, job: int, nodes: Sequence[int], count: int, beside: frozenset[int]
     ) -> frozenset[int]:
-        """Return which of some nodes a job gets or keeps: by what it has measured, where that is all of them.
+        """Return the nodes that a job gets or keeps; it always keeps the host that it cannot leave.
 
-        The host that it cannot leave it keeps.
+        The job's own measurements decide if it has measured all of `nodes`.
         """
         assert self._chooser is not None  # noqa: S101 - for the type checker: it is asked only then
         names = self._names(nodes)
@@ -1394,7 +1396,7 @@ class LiveScheduler(SchedulerBackend):
 
 
 def _keep(numbers: set[int], number: int, there: bool) -> None:
-    """Have a number be in a set, or not."""
+    """Add a number to a set, or remove it."""
     if there:
         numbers.add(number)
     else:
@@ -1402,11 +1404,11 @@ def _keep(numbers: set[int], number: int, there: bool) -> None:
 
 
 def _alike(one: NodeLoad, other: NodeLoad) -> bool:
-    """Return whether two loads of a host are so much alike that nothing follows from the difference."""
+    """Return whether two loads of a host differ too little to affect a decision."""
     if [name for name, _ in one.parts] != [name for name, _ in other.parts]:
         return False
     rest = other._replace(cpus=one.cpus, others=one.others, parts=one.parts, error=one.error)
-    if one != rest:  # what the host list says is another
+    if one != rest:  # another entry in the host list
         return False
     parts = zip(one.parts, other.parts, strict=True)
     apart = [abs(one.others - other.others), abs(one.error - other.error)]
@@ -1415,4 +1417,4 @@ def _alike(one: NodeLoad, other: NodeLoad) -> bool:
 
 
 DEFAULT_OUTCOME = LiveJobState.LOST
-"""Of an attempt that is ending: what it becomes is known already."""
+"""Placeholder for the outcome of an ending attempt, which its record already has."""

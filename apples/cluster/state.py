@@ -1,6 +1,6 @@
-"""What a live scheduler knows, as the records of its log make it: pure, so reading the log gives it again.
+"""The state of a live scheduler, derived from the records of its log alone, so that reading the log restores it.
 
-A record holds what it changes as it is afterwards: one that is lost is made good by the next about the same job.
+A record holds the new values of the fields that it changes, so the next record of the same job repairs a loss.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Record = dict[str, Any]
 
 MAX_ANSWERS: Final = 20_000
 ANSWER_SECONDS: Final = 86_400.0
-"""For so long a request of the same id is answered as it was the first time."""
+"""For this time the scheduler repeats its first answer to a request with the same id."""
 PROMISES_PER_RECORD: Final = 5000
-"""A longer record could not be read again."""
+"""The journal could not read a longer record again."""
 LOST_SUBMISSION = (
     "its submission cannot be read in the log: it is held where it is and not started again"
 )
@@ -37,12 +37,12 @@ LOST_SUBMISSION = (
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why nothing is started on a host: something of an attempt may be there.
+    """A host that gets no job because processes of an attempt may be there.
 
     Attributes
     ----------
     epoch
-        The order by which the attempt was to leave it (`HostLeft.epoch`).
+        Number of the order by which the attempt was to leave it (`HostLeft.epoch`).
     """
 
     job: int
@@ -54,7 +54,7 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What a record has of promises and usage."""
+    """Promises and usage in a record."""
 
     promises: Mapping[int, float]
     usage: UserUsage | None
@@ -79,31 +79,31 @@ class SchedulerState:
     jobs
         By number, in the order of their submission.
     hosts
-        The host list, in its order, and those it does not have any more and that a job holds.
+        The host list, in its order, then hosts that were removed from it and that a job still holds.
     holders
         Host -> the jobs that hold it: one, or an owner and its guest, in the order of their numbers.
     drained
-        Hosts that get no job, since somebody said so.
+        Hosts that get no job because an operator drained them.
     quarantined
-        Hosts that get no job, since something of an earlier one may be there.
+        Hosts that get no job because processes of an earlier job may be there.
     incarnation
-        How often the scheduler was started.
+        Number of starts of the scheduler.
     time
-        Of the last record, seconds of the scheduler's clock.
+        Time of the last record, in seconds of the scheduler's clock.
     wall
-        The world's time at second 0 of that clock, as of its last start.
+        Time since the epoch at second 0 of that clock, as of its last start.
     last
         The highest number of a job so far.
     waiting, waiting_of
-        How many jobs are in the queue, and of each user.
+        Number of jobs in the queue, in all and by user.
     held
         Numbers of the waiting jobs that the policy took out of the queue.
     policy, cpus
-        The name of the policy, and CPUs of each host where jobs share hosts, as of the last start.
+        The name of the policy, and CPUs of each host if jobs share hosts, as of the last start.
     promises
-        Waiting job -> when the policy has promised it its hosts.
+        Waiting job -> time at which the policy has promised it hosts.
     usage
-        What users have used of the hosts; None: no policy that looks at it was ever started.
+        Use of the hosts by each user; None: no policy that reads it was ever started.
     """
 
     jobs: dict[int, LiveJob] = field(default_factory=dict)
@@ -127,12 +127,12 @@ class SchedulerState:
 
     # ----------------------------------------------------------------------------- records
     def apply(self, record: Record) -> None:
-        """Take in a record.
+        """Apply a record.
 
         Raises
         ------
         ValueError, TypeError, KeyError, AttributeError
-            It is none; nothing was taken in.
+            The record is invalid; the state did not change.
         """
         at = float(record.get("at", self.time))
         answer = record.get("answer")
@@ -174,7 +174,7 @@ class SchedulerState:
             self._remember(*remembered)
 
     def _take(self, decided: _Decided, record: Record) -> None:
-        """Take in what a policy has promised, and by which policy and how usage counts from now on."""
+        """Apply the policy, its promises and the usage of a record."""
         self.cpus = int(record.get("cpus", self.cpus))
         policy = str(record.get("policy", self.policy))
         if policy != self.policy:
@@ -188,7 +188,7 @@ class SchedulerState:
             self.usage = (self.usage or UserUsage(decided.half_life)).copy(decided.half_life)
 
     def _job(self, record: Record) -> LiveJob | None:
-        """Return the job of a record, None: it is about none."""
+        """Return the job of a record; None: the record is about no job."""
         if "job" not in record:
             return None
         number, known = int(record["job"]), self.jobs.get(int(record["job"]))
@@ -201,7 +201,7 @@ class SchedulerState:
         return LiveJob.parse(number, submission, submitted, record.get("is", {}))
 
     def records(self) -> list[Record]:
-        """Return records that make this state from nothing."""
+        """Return records that restore this state."""
         found: list[Record] = [{
             "do": "state", "at": self.time, "wall": self.wall, "incarnation": self.incarnation,
             "hosts": list(self.hosts), "drained": sorted(self.drained), "last": self.last,
@@ -223,7 +223,7 @@ class SchedulerState:
 
     # ------------------------------------------------------------------------------ changes
     def put(self, job: LiveJob) -> None:
-        """Have a job be as it is now."""
+        """Set the new state of a job and update the values derived from it."""
         before = self.jobs.get(job.number)
         if before is not None and (before.hosts, before.mates) != (job.hosts, job.mates):
             self._charge(before)
@@ -253,7 +253,7 @@ class SchedulerState:
         self.last = max(self.last, job.number)
 
     def _let_go(self, host: str, number: int) -> None:
-        """Take a host from a job; who was its guest there has it alone."""
+        """Take a host from a job; its guest there then has the host alone."""
         rest = tuple(one for one in self.holders.pop(host, ()) if one != number)
         if rest:
             self.holders[host] = rest
@@ -264,7 +264,7 @@ class SchedulerState:
                 self.jobs[one] = parted
 
     def _charge(self, job: LiveJob) -> None:
-        """Enter what a job has used of its hosts until now: of those that it shares as a guest, its share."""
+        """Charge a user for a job's hosts until now; for hosts that it shares as a guest, by its share."""
         if self.usage is None or not job.hosts or job.started is None:
             return
         shared = sum(host in self.jobs[mate].hosts for mate in job.mates for host in job.hosts)
@@ -273,14 +273,14 @@ class SchedulerState:
         self.usage.enter(job.number, user, job.started, self.time, own * (self.cpus or 1))
 
     def _parted(self, job: LiveJob) -> LiveJob:
-        """Return a job without those of its mates with which it has no host in common any more."""
+        """Return a job without the mates that have no host in common with it any more."""
         there = {one for host in job.holds for one in self.holders.get(host, ())}
         if there.issuperset(job.mates):
             return job
         return replace(job, mates=tuple(mate for mate in job.mates if mate in there))
 
     def answered(self, request: str, digest: str) -> int | None:
-        """Return the job that a request to submit was answered with; None: it is new.
+        """Return the job that a request to submit was answered with; None: the request is new.
 
         Raises
         ------
@@ -291,7 +291,7 @@ class SchedulerState:
         return None if found is None else same_request(request, digest, found[0], found[1])
 
     def requests_of(self, jobs: Collection[int]) -> dict[int, tuple[str, str]]:
-        """Return request id and digest of each of some jobs that was submitted with an id."""
+        """Return request id and digest of those jobs that were submitted with an id."""
         return {
             job: (request, digest)
             for request, (digest, job, _) in self._answers.items()
@@ -305,18 +305,18 @@ class SchedulerState:
         ):
             self._answers.popitem(last=False)
 
-    # ------------------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------------------ queries
     def is_free(self, host: str) -> bool:
         """Whether a job may be started on a host."""
         return not (host in self.holders or host in self.drained or host in self.quarantined)
 
     def owner(self, host: str) -> int:
-        """Return the job that holds a host and is no guest there, 0: there is none."""
+        """Return the job that holds a host and is no guest there; 0: none."""
         held = self.holders.get(host, ())
         return next((one for one in held if not {*self.jobs[one].mates} & {*held}), 0)
 
     def host_state(self, host: str) -> HostState:
-        """Return where a host is in its life, but for what is only decided and not ordered."""
+        """Return the state of a host according to the records, which do not hold lost hosts."""
         if host in self.quarantined:
             return "quarantined"
         job = self.jobs.get(self.owner(host))
@@ -328,18 +328,18 @@ class SchedulerState:
 
 
 def unknown_job(job: str, where: str = "") -> UsageError:
-    """Return the error of a job's id that no job has."""
+    """Return the error for the id of an unknown job."""
     return UsageError(f"{where}{job}: there is no such job", code="job-unknown", job=job)
 
 
 def digest_of(submission: JobSubmission) -> str:
-    """Return by what two submissions of the same request id are told apart."""
+    """Return a digest that differs for different submissions with the same request id."""
     text = json.dumps(submission_document(submission), sort_keys=True)
     return sha256(text.encode()).hexdigest()[:32]
 
 
 def same_request(request: str, digest: str, known: str, job: int) -> int:
-    """Return the job of a request id that is known with a digest.
+    """Return the job of a known request id, if the digests agree.
 
     Raises
     ------
@@ -355,7 +355,7 @@ def same_request(request: str, digest: str, known: str, job: int) -> int:
 
 
 def submitted_record(job: LiveJob) -> Record:
-    """Return what makes a job from nothing."""
+    """Return a record that restores a job."""
     return {
         "job": job.number,
         "submitted": job.submitted,
@@ -365,7 +365,7 @@ def submitted_record(job: LiveJob) -> Record:
 
 
 def quarantine_document(why: Quarantine) -> Mapping[str, Any]:
-    """Return a quarantine as it stands in a record."""
+    """Return a quarantine as a part of a record."""
     return {
         "job": why.job, "attempt": why.attempt, "folder": why.folder, "epoch": why.epoch,
         "reason": why.reason,
