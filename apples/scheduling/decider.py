@@ -1,12 +1,12 @@
-"""Dynamite's migration decider: which task leaves which node for which other, by two rooms and a threshold.
+"""Dynamite's migration decider: choose tasks to move from loaded to free nodes, by a threshold.
 
-Pure: what was measured goes in, all moves of one global step come out, each with its reason. The rule is the
-paper's; `apples.scheduling.payback` has the one that also asks what a move costs.
+A pure function: it takes the measurements and returns all moves of one global step, each with its reason. The rule
+is the paper's; `apples.scheduling.payback` has a rule that also weighs the cost of a move.
 
 References
 ----------
 van Albada et al. 1999, "Dynamite", section "Migration decider", equation 1, figures 4 and 5. Equation 1 is an
-image that is lost: it is taken for the weighted mean, since the rule compares C_j with a threshold of 0 to 1.
+image that is lost. This module assumes the weighted mean, since the rule compares C_j with a threshold of 0 to 1.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from apples.errors import UsageError
 
 THRESHOLD = 0.6
-"""T: a node whose load index is above it gives a task away, to one whose capacity is above 1 - T."""
+"""T: a node with a load index above T gives a task to a node with a capacity above 1 - T."""
 OWNER_BACK = 0.3
-"""Mean load of others from which on the owner of a node that belongs first to its owner counts as back."""
+"""If the mean load of others on an owner-first node is above this, its owner counts as back."""
 PRIORITIES: Mapping[str, float] = {"cpu": 1.0}
-"""k_i where nobody says: the capacity of the processors alone."""
+"""Default k_i: the capacity of the processors alone."""
 
 
 def available_cpu(wanting: float, cpus: int) -> float:
-    """Return c_ij of the processors of a node where so many processes want one: half with one process each.
+    """Return c_ij of a node's processors; 0.5 if as many processes want a processor as there are processors.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def available_cpu(wanting: float, cpus: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapacity:
-    """What a node has left, by attribute, and the tasks it has.
+    """The free part of each attribute of a node, and its tasks.
 
     Attributes
     ----------
@@ -48,11 +48,11 @@ class NodeCapacity:
     available
         c_ij: of each attribute (``cpu``, ``memory``, ``swap``, ``network``, ..) the part that is free, 0 to 1.
     tasks
-        Numbers of our tasks there, that first which leaves first.
+        Numbers of our tasks there; the first moves first.
     site
-        Its subnet: tasks go to a node of the same one if they can.
+        Its subnet; a task moves to a node of the same subnet if possible.
     takes
-        Whether it can be given a task, however much it has left.
+        Whether it accepts tasks.
 
     Examples
     --------
@@ -79,23 +79,23 @@ class NodeCapacity:
                 )
 
     def capacity(self, priorities: Mapping[str, float]) -> float:
-        """Return C_j, the sum of k_i c_ij over that of k_i; attributes that nobody measured count as used up."""
+        """Return C_j, the sum of k_i c_ij over that of k_i; c_ij is 0 for an attribute without a measurement."""
         total = sum(priorities.values())
         return sum(k * self.available.get(name, 0.0) for name, k in priorities.items()) / total
 
 
 @dataclass(frozen=True, slots=True)
 class TaskMove:
-    """A task that is to be moved.
+    """The move of one task.
 
     Attributes
     ----------
     task
         Its number.
     source, target
-        Places of the two nodes in what was decided on.
+        Indices of the two nodes in the ``nodes`` of `check_for_migration`.
     reason
-        Why, with the numbers.
+        The reason, with the numbers.
     """
 
     task: int
@@ -112,21 +112,22 @@ def check_for_migration(
 ) -> list[TaskMove]:
     """Return the moves of one global step: the paper's `CheckForMigration`, its recursion as a loop.
 
-    While L_1 > T and C_1 > 1 - T, with L = 1 - C, a task of the first node of the load room goes to the first of
-    the capacity room, to one of the same site if there is one with room; both leave their rooms, since what they
-    have then is known only when it is measured again ("default values"). If no task of the first is fit, the node
-    with capacity stays for the next. A node without tasks of ours gives none:
-    no move would lower its load.
+    The load room holds the nodes by falling load L = 1 - C, the capacity room by falling capacity. While L_1 > T
+    and C_1 > 1 - T, a task of the first node of the load room moves to the first node of the capacity room, to a
+    node of the same site if the capacity room has one. Both nodes leave their rooms, since their new capacities
+    are unknown until the next measurement ("default values"). If `choose` returns None, the target stays in the
+    capacity room for the next source. A node without tasks of ours is in no load room.
 
     Parameters
     ----------
     choose
-        Returns which task of a node (first) goes to another (second), None: none is fit; default: its first.
+        Returns the task that moves from a node (first index) to another (second index), or None if no task is
+        suitable. Default: its first task.
 
     Raises
     ------
     UsageError
-        A threshold outside 0 to 1, or priorities that are none. Permanent.
+        The threshold is outside 0 to 1, a priority is negative or infinite, or all are 0. Permanent.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """The driver: runs a scheduling policy over a cluster's ledger; clock and effects are its arguments.
 
-The driver is the loop that the simulator and a live scheduler share. It tells the ledger what happened
-(`submit`, `end`, `withdraw`), asks the policy (`run_pass`) and has a back end carry out what the ledger
-accepted. A policy proposes, the ledger disposes, and every refusal is kept with its reason.
+The simulator and a live scheduler share this loop. The driver reports events to the ledger (`submit`, `end`,
+`withdraw`), asks the policy for decisions (`run_pass`) and has a back end carry out the accepted decisions. Every
+refusal is kept with its reason.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from apples.scheduling.policies.rigid import FirstComeFirstServed
 from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy
 
 FALLBACK = FirstComeFirstServed()
-"""Decides a pass in which a user's policy failed, or does not answer."""
+"""Decides a pass in which a user's policy failed or did not answer."""
 
 
 class SchedulerBackend(ABC):
-    """Carries out what the ledger accepted: the effects of a driver.
+    """Carries out the decisions that the ledger accepted: the effects of a driver.
 
-    The ledger shows a decision's result before the back end hears of it. Where resizes take time, the back end
-    calls `Driver.finish_resize` when one is made. The simulator's `EventEngine` is one; its time is virtual.
+    The driver calls the back end after the ledger has entered a decision. Where resizes take time, the back end
+    calls `Driver.finish_resize` when a resize ends. The simulator's `EventEngine` is a back end on virtual time.
     """
 
     @abstractmethod
@@ -56,11 +56,11 @@ class SchedulerBackend(ABC):
 
     @abstractmethod
     def resize_job(self, running: RunningJob, nodes_before: int) -> None:
-        """Give a running job the nodes it now has instead of those it had."""
+        """Resize a running job to its new nodes."""
 
     @abstractmethod
     def migrate_job(self, running: RunningJob) -> None:
-        """Move a running job to the nodes it now has; their number is the same."""
+        """Move a running job to its new nodes; their number is the same."""
 
     @abstractmethod
     def update_share(self, running: RunningJob) -> None:
@@ -68,30 +68,30 @@ class SchedulerBackend(ABC):
 
     @abstractmethod
     def requeue_job(self, job: int) -> None:
-        """Stop a running job, whose work is lost; it waits again."""
+        """Stop a running job and lose its work; it waits again."""
 
     @abstractmethod
     def wake_at(self, time: float) -> None:
-        """See that there is a pass at a time: the policy asked for it."""
+        """Schedule the pass at a time that the policy asked for."""
 
     def promise_start(self, job: int, time: float) -> None:  # noqa: ARG002 - the ledger has the promise
-        """See that there is a pass when a job was promised its nodes."""
+        """Schedule a pass at the time for which a job was promised its nodes."""
         self.wake_at(time)
 
     def hold_job(self, job: int, reason: str) -> None:  # noqa: B027 - the ledger has the job
-        """Deal with a waiting job that a policy took out of the queue."""
+        """Handle a waiting job that a policy took out of the queue."""
 
     @abstractmethod
     def reject_job(self, job: int, reason: str) -> None:
-        """Deal with a job that will never run; the ledger keeps the reason, too."""
+        """Handle a job that will never run; the ledger keeps the reason, too."""
 
     @abstractmethod
     def policy_failed(self, failure: PolicyFailure) -> None:
-        """Deal with a user's policy that failed in this pass; first-come-first-served decides instead."""
+        """Handle the failure of a user's policy in this pass; first-come-first-served decides instead."""
 
     @abstractmethod
     def refuse(self, refused: Refused) -> None:
-        """Deal with a decision that the ledger refused; `Driver.run_pass` returns it, too."""
+        """Handle a decision that the ledger refused; `Driver.run_pass` returns it, too."""
 
 
 class Driver:
@@ -102,16 +102,16 @@ class Driver:
     policy
         Asked in every pass.
     ledger
-        Of the cluster; nothing else changes it.
+        The ledger of the cluster; only the driver changes it.
     clock
         Returns the time, seconds; never goes back.
     backend
         Carries out the decisions.
     settle_seconds
-        How long a pass waits for resizes that are under way; after that it is made, with these jobs shown as
-        rigid ones.
+        Seconds that a pass waits for resizes that are under way. After that the pass runs and shows these jobs as
+        rigid.
     fallback
-        Whether first-come-first-served decides a pass in which the policy fails; else the failure is an
+        Whether first-come-first-served decides a pass in which the policy fails; otherwise the failure is an
         error. A guarded policy always has this fallback.
 
     Attributes
@@ -151,7 +151,7 @@ class Driver:
             self._backend.update_share(ledger.running[number])
 
     def finish_resize(self, job: int) -> None:
-        """Enter that a running job is where its resize was to have it."""
+        """Enter that a running job has completed its resize."""
         self.ledger.time = self._clock()
         self.ledger.finish_resize(job)
 
@@ -161,21 +161,21 @@ class Driver:
         self.ledger.withdraw(job)
 
     def run_pass(self) -> list[Refused]:
-        """Ask the policy once and carry out its decisions in their order; return those refused.
+        """Ask the policy once and carry out its decisions in their order; return the refusals.
 
-        While resizes are under way there is no pass, for `settle_seconds` at most, so that the policy
-        sees what is true. If a policy with a fallback fails, or the ledger refuses one of its decisions,
-        first-come-first-served decides the rest of the pass. A guarded policy decides in a later pass:
-        there is nothing to carry out until it has answered. Past its time limit first-come-first-served
-        decides until then.
+        While resizes are under way the pass waits, for `settle_seconds` at most, so that the policy sees the
+        actual state. If a policy with a fallback fails, or the ledger refuses one of its decisions,
+        first-come-first-served decides the rest of the pass. A guarded policy answers in a later pass; until then
+        this pass carries out nothing. Past the time limit of the guarded policy, first-come-first-served decides
+        until the answer arrives.
 
         Raises
         ------
         PolicyFailedError
-            A policy without a fallback failed. Of its decisions none is carried out.
+            A policy without a fallback failed. The driver carries out none of its decisions.
         """
-        # One after the other: passes that overlap with changes under way gained nothing, and each
-        # would need cases in every policy.
+        # Passes and resizes alternate: passes that overlapped with resizes under way gained nothing and would need
+        # extra cases in every policy.
         if self.ledger.resizing and not self._may_decide():
             return []
         state = self.ledger.snapshot(self._clock())
@@ -196,7 +196,7 @@ class Driver:
         return self._carry_out_all(decisions)
 
     def _may_decide(self) -> bool:
-        """Return whether a pass may be made while resizes are under way: they have been for long enough."""
+        """Return whether a pass may run although resizes are under way: the oldest has lasted `settle_seconds`."""
         until = (
             min(change.since for change in self.ledger.resizing.values()) + self._settle_seconds
         )
@@ -206,7 +206,7 @@ class Driver:
         return True
 
     def pass_instead(self, reason: str) -> list[Refused]:
-        """Let first-come-first-served decide where a policy with a fallback lets jobs wait for ever."""
+        """Let first-come-first-served decide, since a policy with a fallback lets jobs wait for ever."""
         state = self.ledger.snapshot(self._clock())
         if not self._fallback:
             raise UsageError(
@@ -225,10 +225,10 @@ class Driver:
     def _carry_out_checked(
         self, decisions: Sequence[Decision], state: ClusterState
     ) -> list[Refused]:
-        """Carry out a pass up to the first decision that is none or that the ledger refuses.
+        """Carry out a pass up to the first object that is not a decision or that the ledger refuses.
 
-        An answer about an earlier state may be out of date: what cannot be carried out any more is left,
-        and what has happened since is shown to the policy in another pass.
+        An answer about an earlier state may be out of date. In that case the driver skips the decisions that no
+        longer apply, and another pass shows the later events to the policy.
         """
         asked = state if self._guard is None else self._guard.asked
         is_current = asked is state or (asked is not None and _happened(asked) == _happened(state))
@@ -308,5 +308,5 @@ class Driver:
 
 
 def _happened(state: ClusterState) -> tuple[object, ...]:
-    """Return the parts of a state that differ if anything happened that a policy decides about."""
+    """Return the parts of a state that change with any event that matters to a policy."""
     return state.events, state.queue, state.held, state.free, state.nodes

@@ -1,10 +1,10 @@
-"""A user's policy in a live scheduler: one child process, asked outside the thread that schedules.
+"""Run a user's policy for a live scheduler in a child process, outside the scheduling thread.
 
-`GuardedPolicy.decide` sends the state of the cluster and raises `PolicyPendingError` until the answer is there:
-the scheduler goes on meanwhile. An answer that does not come in time, or holds no decisions, is a failure of
-that pass (`PolicyFailedError`), and first-come-first-served decides instead.
+`GuardedPolicy.decide` sends the state of the cluster and raises `PolicyPendingError` until the answer arrives, so
+that the scheduler continues meanwhile. If the answer is late or contains no decisions, the policy failed in that
+pass (`PolicyFailedError`), and first-come-first-served decides instead.
 
-The guard protects from mistakes. It is no sandbox: the child has the rights of the user who started it.
+The guard protects from mistakes. It is not a sandbox: the child has the rights of the scheduler's user.
 """
 
 from __future__ import annotations
@@ -43,11 +43,12 @@ PASS_SECONDS = 2.0
 """Time limit of a pass."""
 
 LOAD_SECONDS = 60.0
-"""Time limit for importing and making the policy: libraries may be large."""
+"""Time limit to import and create the policy; libraries may be large."""
 
 MAX_LOST_SECONDS = 10.0
 MAX_FAILURES_IN_A_ROW = 100
-"""A policy is disabled after failed passes that took more seconds in all, or after so many one after another."""
+"""The scheduler disables a policy if its failed passes took MAX_LOST_SECONDS in total, or after this number of
+consecutive failures."""
 
 MAX_ANSWER_BYTES = 64 << 20
 
@@ -62,21 +63,21 @@ class GuardedPolicy(PolicyProxy):
     seconds
         Time limit of a pass.
     max_lost_seconds
-        Seconds that failed passes may take in all before the policy is disabled.
+        Total seconds of failed passes after which the policy is disabled.
 
     Attributes
     ----------
     on_answer
-        Called by another thread when there is an answer: `decide` returns it next time.
+        Another thread calls it when an answer has arrived, which the next call of `decide` returns.
     asked
-        The state that the last question was about.
+        The state of the last request.
     disabled
-        Whether it failed so often that it is not asked any more.
+        Whether the scheduler stopped asking the policy after its failures.
 
     Raises
     ------
     UsageError
-        The policy cannot be made; with the user's file and line. Permanent.
+        The policy cannot be created; the error has the user's file and line. Permanent.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class GuardedPolicy(PolicyProxy):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What the policy looks at of a job beside nodes and times."""
+        """Attributes that the policy reads beside nodes and times."""
         return tuple(map(str, self._hello["looks_at"]))
 
     @property
@@ -134,7 +135,7 @@ class GuardedPolicy(PolicyProxy):
         Raises
         ------
         PolicyPendingError
-            There is no answer yet. The first call sends the state.
+            The answer has not arrived yet. The first call sends the state.
         PolicyFailedError
             The policy failed in this pass, or is disabled.
         """
@@ -152,7 +153,7 @@ class GuardedPolicy(PolicyProxy):
         return iter(answer.result())
 
     def note_success(self) -> None:
-        """Note that all decisions of a pass could be carried out: failures in a row are counted anew."""
+        """Reset the count of consecutive failures: all decisions of a pass were carried out."""
         self._failures_in_a_row = 0
 
     def note_failure(self) -> None:
@@ -164,14 +165,14 @@ class GuardedPolicy(PolicyProxy):
             self.close()
 
     def line_of(self, position: int | None) -> str:
-        """Return file and line of a decision of the last answer; None: of its `decide`."""
+        """Return file and line of a decision of the last answer; those of `decide` if `position` is None."""
         if position is None or position >= len(self._lines):
             return str(self._hello["decide_at"])
         return self._lines[position]
 
     def close(self) -> None:
-        """End the child; another is started for the next state. A pending answer fails."""
-        with self._starting:  # a thread that has a state for the child may be about to start it
+        """End the child; the next state starts another. A pending answer fails."""
+        with self._starting:  # a thread with a state may be about to start the child
             self._closed = True
         self._end_child()
 
@@ -181,11 +182,11 @@ class GuardedPolicy(PolicyProxy):
             child.end()
 
     def _ask(self, cluster: ClusterState, answer: Future[list[Decision]]) -> None:
-        """Have the child decide, and put its decisions or its failure into `answer`; in a thread of its own."""
+        """Ask the child and put its decisions or its failure into `answer`; runs in its own thread."""
         began = time.monotonic()
         try:
             answer.set_result(self._asked(cluster))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, `decide` raises it
+        except BaseException as error:  # noqa: BLE001 - `decide` raises it
             self._lost += time.monotonic() - began
             answer.set_exception(error)
         self.on_answer()
@@ -223,7 +224,7 @@ class GuardedPolicy(PolicyProxy):
         )
 
     def _start(self) -> _Child:
-        """Start the child and have it make the policy."""
+        """Start the child, which creates the policy."""
         with self._starting:
             if self._closed:
                 raise UsageError("the policy was closed", code="policy-failed")
@@ -249,9 +250,9 @@ class GuardedPolicy(PolicyProxy):
 
 
 class _Child:
-    """The child process: a process that only waits for another one, in which the policy runs.
+    """The child process, which only waits for its own child; that grandchild runs the policy.
 
-    Two, since a policy may kill its parent.
+    There are two processes since a policy may kill its parent.
     """
 
     def __init__(self) -> None:
@@ -271,7 +272,7 @@ class _Child:
         Raises
         ------
         OSError
-            The child does not read it in time (`TimeoutError`), or has ended.
+            The child does not read the line in time (`TimeoutError`), or has ended.
         """
         self._socket.settimeout(seconds)
         self._socket.sendall(line.encode() + b"\n")
@@ -282,9 +283,9 @@ class _Child:
         Raises
         ------
         OSError
-            The child does not send one in time (`TimeoutError`), or has ended.
+            The child does not send a line in time (`TimeoutError`), or has ended.
         ValueError
-            It is no JSON, or longer than `MAX_ANSWER_BYTES`.
+            The line is not JSON, or longer than `MAX_ANSWER_BYTES`.
         """
         deadline, data = time.monotonic() + seconds, bytearray()
         while not data.endswith(b"\n"):
@@ -302,18 +303,18 @@ class _Child:
         return answer
 
     def stopped(self) -> str:
-        """Stop a child that does not answer; return file and line where it was."""
+        """Stop a child that does not answer; return the file and line that it executed last."""
         # faulthandler catches SIGABRT and writes the line, also in the middle of a C function.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGABRT)
         return self.ended()[1]
 
     def ended(self) -> tuple[str, str]:
-        """Return how the process ended, and file and line where it was."""
+        """Return how the process ended, and the file and line that it executed last."""
         reason = "its process does not answer any more"
         if (ended := self._exit_status()) is not None:
             reason = f"its process {_end_of(ended)}"
-        if not self.end.alive:  # it was closed meanwhile, and the number may be another file's
+        if not self.end.alive:  # closed meanwhile: another file may have the descriptor's number
             return reason, ""
         text = os.pread(self._crash_report, 1 << 16, 0).decode(errors="replace")
         lines = re.findall(r'^  File "(.*)", line (\d+) in ', text, re.MULTILINE)
@@ -322,7 +323,7 @@ class _Child:
         return reason, ":".join((own or theirs)[0]) if theirs else ""
 
     def _exit_status(self) -> os.waitid_result | None:
-        """Return how the process ended, None if it has not within a second; `_end` reaps it."""
+        """Return how the process ended, None if it still runs after a second; `_end` reaps it."""
         deadline = time.monotonic() + 1.0
         while time.monotonic() < deadline:
             with suppress(ChildProcessError):
@@ -336,7 +337,7 @@ class _Child:
 
 
 def _end_of(ended: os.waitid_result) -> str:
-    """Return how a process ended; the one that waits for the policy's exits with 128 + its signal."""
+    """Return how a process ended; a signal S of the policy's process arrives as exit status 128 + S."""
     code = ended.si_status
     number = code - 128 if ended.si_code == os.CLD_EXITED else code
     if number in set(signal.Signals):
@@ -355,7 +356,7 @@ class _NoDecision(str):
 
 def _end(process: subprocess.Popen[bytes], ours: socket.socket, crash_report: int) -> None:
     with suppress(OSError):
-        ours.shutdown(socket.SHUT_RDWR)  # a thread that waits for an answer stops waiting
+        ours.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for an answer
     ours.close()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,30 +1,29 @@
-"""When two times are one instant: a time is a whole number of microseconds.
+"""Round sums of times to whole microseconds, so that equal instants compare as equal.
 
 The times of a log are decimals, and decimals have no exact sum in binary: 0.1 + 0.2 and 0.3 are two numbers.
-Every sum that is a time (a start and what a job takes or asks for, a promise and what is asked for) is
-therefore taken to the microsecond that is next to it. From then on times are compared as they are, in the
-engine, in the kernels and in the policies alike: that two are equal depends neither on the order of summing
-nor on the second with which the log begins.
+Therefore every sum of times, for example a start and a run time, is rounded to the nearest microsecond. From then
+on the engine, the kernels and the policies compare times exactly. Whether two times are equal depends neither on
+the order of summation nor on the first second of the log.
 """
 
 from __future__ import annotations
 
-# In doubles 0.1 + 0.2 is after 0.3: ends that are equal in decimals would be two instants, with a
-# pass between them. A binary grid does not help, since decimals do not lie on it.
+# In doubles 0.1 + 0.2 is after 0.3: two jobs with equal ends in decimals would end at two instants, with a pass
+# between them. A binary grid does not help, since decimals do not lie on it.
 PER_SECOND = 1e6
 HALF_INSTANT = 0.5 / PER_SECOND
-"""Seconds. A sum that is not taken to its microsecond is after a time if it is so by more than this."""
+"""Seconds. An unrounded sum is later than a time only if it exceeds it by more than this."""
 
 LATEST = 2.0**31
-"""Seconds up to which a sum of two times errs by less than half a microsecond, 68 years (or, of a time
-since 1970, until 2038); a later sum stays as it is."""
+"""Up to this second, 68 years (or, for a time since 1970, until 2038), a sum of two times errs by less than half a
+microsecond. `instant` does not round later sums."""
 
 WHOLE = 2.0**52
-"""From here on numbers have no fraction: adding it rounds."""
+"""Doubles from this number on have no fraction: adding it rounds."""
 
 
 def instant(seconds: float) -> float:
-    """Return the microsecond to which a sum of times belongs; whole seconds stay as they are.
+    """Return a sum of times rounded to the nearest microsecond; whole seconds are unchanged.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Jobs as a scheduler sees them, and what a scheduling policy may decide about them."""
+"""Jobs as a scheduler sees them, and the decisions of a scheduling policy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import StrEnum
 class JobKind(StrEnum):
     """Flexibility of a job's processors (Feitelson and Rudolph 1996).
 
-    A rigid job runs on what it asked for. A moldable job's processors are chosen by the scheduler at the
-    start, a malleable job's at any time. An evolving job asks for others while it runs, and the scheduler
-    grants them or not.
+    A rigid job runs on the processors that it asked for. The scheduler chooses the processors of a moldable job at
+    its start, those of a malleable job at any time. An evolving job asks for other processors while it runs, and
+    the scheduler grants or refuses them.
     """
 
     RIGID = "rigid"
@@ -39,12 +39,12 @@ class Job:
     kind
         Its flexibility.
     user, partition, qos
-        Whose it is, which part of the machine it asks for and the quality of service it is submitted under;
-        empty where its log does not say, or where nobody asked for it (`SchedulingPolicy.looks_at`).
+        Its owner, the part of the machine that it asks for and its quality of service; empty if its log lacks the
+        field or the policy does not read it (`SchedulingPolicy.looks_at`).
     priority
-        The larger, the more urgent, for a policy that looks at `priority`; else 0.
+        A larger number is more urgent; 0 unless the policy reads `priority`.
     exclusive
-        Whether it shares its nodes with no other job: it leaves too little of their memory or GPUs.
+        Whether it shares its nodes with no other job, since it leaves too little of their memory or GPUs.
     """
 
     id: int
@@ -77,12 +77,12 @@ class Start:
     nodes
         Whole nodes it gets; those of its mates included.
     mates
-        Running jobs into whose nodes it moves (SD-Policy). Each keeps its nodes and gives up
-        `share` of the cores of every one of them until the guest ends.
+        Running jobs that share their nodes with it (SD-Policy). Each mate keeps its nodes and gives up `share` of
+        the cores of every node until the guest ends.
     share
         Part of every shared node that the guest gets, in (0, 1).
     node_ids
-        Numbers of the free nodes it gets; empty: any.
+        Numbers of the free nodes it gets; empty for any nodes.
     """
 
     job: int
@@ -102,7 +102,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Migrate:
-    """Move a running job to other nodes, as many as it has, and say why."""
+    """Move a running job to other nodes, as many as it has, with the reason."""
 
     job: int
     nodes: frozenset[int]
@@ -113,8 +113,8 @@ class Migrate:
 class Reserve:
     """Promise a waiting job its nodes from a time on.
 
-    The state keeps the promise (`ClusterState.reservations`) and there is a pass at that time; the job has
-    to be started then by a decision of its own.
+    The state keeps the promise (`ClusterState.reservations`) and a pass runs at that time. Only a `Start` decision
+    starts the job then.
     """
 
     job: int
@@ -146,19 +146,19 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Wake:
-    """Let there be a pass at a time, for whatever the policy expects then."""
+    """Request a pass at a time, for example when the policy expects a change."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Say why a job waits, and until when it will at the latest guess; nothing follows from it.
+    """Record why a job waits, and the estimated time of its start; it has no other effect.
 
     Attributes
     ----------
     until
-        Seconds; None: the policy cannot tell.
+        Seconds; None if the policy has no estimate.
     """
 
     job: int

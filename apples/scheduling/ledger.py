@@ -1,7 +1,7 @@
 """The ledger of a cluster: which job has which nodes, and whether a decision can be carried out.
 
-The ledger knows neither clock nor processes. It is told what happened (a job came, a job ended, a node
-failed) and asked whether a policy's decision fits the machine and the job; `driver` runs it.
+The ledger uses neither clock nor processes. The driver reports events (a job arrived, a job ended, a node failed)
+and submits the policy's decisions, which the ledger checks against the machine and the job.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ NO_GUESTS: ReadOnly[int, tuple[tuple[int, ...], float]] = ReadOnly()
 NodeChoice = Callable[[int, Sequence[int], int, frozenset[int]], frozenset[int]]
 
 OVERDUE_SECONDS = 1e-3
-"""By how much a job is past its estimated end when it has overrun: the end of one whose rate changed is
-the sum of many parts, each taken to its microsecond."""
+"""A job has overrun if it is this many seconds past its estimated end. The tolerance is needed since the end of a
+job with rate changes is the sum of many parts, each rounded to a microsecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class Accepted:
     Attributes
     ----------
     affected
-        The running jobs whose speed may have changed, mates before their guest.
+        The running jobs with a possibly changed speed, mates before their guest.
     nodes_before
-        Nodes that a resized job had.
+        Nodes of a resized job before the resize.
     later
-        Whether nodes that it needs are still being left: nothing is to be carried out, the nodes are kept for it
-        until the end of the pass, and a later pass decides it again.
+        Whether other jobs are still leaving nodes that the decision needs. The back end then carries out nothing,
+        the ledger keeps the nodes until the end of the pass, and a later pass decides again.
     """
 
     affected: tuple[int, ...] = ()
@@ -75,20 +75,20 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A decision breaks a limit of the machine or of the job: the state is as before.
+    """A decision that breaks a limit of the machine or of the job; the state is unchanged.
 
-    A policy that is asked again for the same state decides the same: the refusal is permanent.
+    The refusal is permanent, since a policy makes the same decisions for the same state.
 
     Attributes
     ----------
     decision
         As the policy made it.
     time
-        Of the cluster, seconds.
+        Time of the cluster, seconds.
     malformed
-        Whether it is no decision at all: of wrong types or without what a decision has.
+        Whether the object is not a decision: its type is wrong or fields are missing.
     crosses
-        Whether all that stands against it is an advance reservation.
+        Whether an advance reservation is the only obstacle.
     """
 
     decision: object
@@ -103,16 +103,16 @@ class Refused:
 
 
 class ResizeUnderWay(NamedTuple):
-    """A change of a running job's nodes that was ordered and is not made yet.
+    """A change of a running job's nodes that was ordered and has not ended yet.
 
     Attributes
     ----------
     job
-        The job itself, which is shown as a rigid one meanwhile.
+        The job itself; meanwhile policies see it as rigid.
     since
         When it was ordered, seconds.
     left, left_ids
-        Nodes that the job gives up: how many, and which where they are tracked.
+        Nodes that the job gives up: their number, and their ids where the ledger tracks them.
     joined, joined_ids
         Nodes that it gets.
     reason
@@ -128,7 +128,7 @@ class ResizeUnderWay(NamedTuple):
     reason: str = ""
 
 
-class _Refusal(Exception):  # noqa: N818 - never leaves this module: it carries a reason to `apply`
+class _Refusal(Exception):  # noqa: N818 - never leaves this module: carries a reason to `apply`
     pass
 
 
@@ -137,49 +137,50 @@ class _Crossing(_Refusal):
 
 
 class ClusterLedger:
-    """A cluster's state and the steps that change it, each checked before anything is changed.
+    """A cluster's state and the steps that change it, each checked before the state changes.
 
-    A job may run beyond its estimated end. It then has a new one, the same for all policies: now and a
-    stated guess, doubled at each overrun of the job (as Tsafrir, Etsion and Feitelson 2007 correct
-    predictions that were too short). Where jobs are killed at their limits, it has the grace.
+    A job may run beyond its estimated end. The ledger then extends the estimate, for all policies alike: to now
+    plus `overrun_guess`, doubled at each overrun of the job (Tsafrir, Etsion and Feitelson 2007 correct
+    predictions that were too short in this way). If jobs are killed at their limits, the new estimate is the old
+    one plus `grace`.
 
     Parameters
     ----------
     nodes, cores_per_node
-        The machine.
+        Size of the machine.
     track_node_ids
-        Whether to say which nodes a job has, not only how many.
+        Whether to track the ids of a job's nodes, not only their number.
     overrun_guess
-        Seconds that a job is given at its first overrun.
+        Seconds by which the first overrun of a job extends its estimated end.
     grace
-        Seconds after its limit at which a job is killed, by whoever runs it; None: it is not.
+        The back end kills a job this many seconds after its limit; None: never.
     resizes_take_time
-        Whether a resize or migration ends later than it is decided (`finish_resize`). Until then the job is shown
-        as a rigid one, and nodes that it gives up are leaving: no job gets them.
+        Whether a resize or migration ends later than its decision (`finish_resize`). Until then policies see the
+        job as rigid, and the nodes that it gives up are leaving: no job gets them.
     usage_half_life
-        Seconds after which what a user has used counts half, 0: never; None: it is not kept.
+        Half-life of the users' usage, seconds; 0 for no decay, None to keep no usage.
     advance
-        Nodes that are kept from jobs for a time. A start or growth that would run into one by its estimated
-        end is refused; where a job overruns into one, that has the nodes which are free, and gets the others
-        as they come free, before any job.
+        Advance reservations. The ledger refuses a start or growth that would run into a reservation by its
+        estimated end. If a job overruns into a reservation, the reservation takes the free nodes at once and the
+        others as they come free, before any job.
     choose
-        Of nodes, in rising order, those that a job gets or keeps: its number, nodes, how many, and which it has
-        beside them. Default: the lowest.
+        Chooses the nodes that a job gets or keeps. Its arguments are the job's number, the candidate nodes in
+        rising order, the number to choose and the other nodes of the job. Default: the lowest.
 
     Attributes
     ----------
     nodes, free, reserved
-        Nodes in service, those of them that a job may have, and those that advance reservations have.
+        Nodes in service, those that a job may have, and those that advance reservations have.
     time
-        Of the last thing that happened, seconds.
+        Time of the last event, seconds.
     rejected
         Job -> reason, of the jobs that the policy will never run.
     resizing
-        Job -> its change of nodes that is under way.
+        Job -> its resize or migration that is under way.
     waits
-        Job -> why it waits, as the policy said last.
+        Job -> the policy's last reason why it waits.
     loads
-        What a policy is shown of the nodes; whoever monitors them sets it.
+        Monitored loads of the nodes for policies; the monitor sets the attribute.
     """
 
     def __init__(
@@ -205,7 +206,7 @@ class ClusterLedger:
         self._grace = grace
         self.resizing: dict[int, ResizeUnderWay] = {}
         self._resizes_take_time = resizes_take_time
-        # Of this pass: what decisions are to get that a later pass makes.
+        # Nodes that this pass keeps for decisions of a later pass.
         self._kept = self._claimed = 0
         self._kept_ids: list[int] = []
         self._waiting: dict[int, Job] = {}
@@ -231,7 +232,7 @@ class ClusterLedger:
         self.reserved = 0
         self._reserved_ids: list[int] = []
 
-    # ------------------------------------------------------------------- what can be seen
+    # ------------------------------------------------------------------- views of the state
 
     @property
     def queue(self) -> tuple[Job, ...]:
@@ -247,20 +248,20 @@ class ClusterLedger:
 
     @property
     def held(self) -> Mapping[int, Job]:
-        """The jobs that a `Hold` took out of the queue, by id; `waits` says why. Changes with the ledger."""
+        """The held jobs (`Hold`), by id; `waits` has the reasons. Changes with the ledger."""
         return self._held
 
     def nodes_for(self, processors: int) -> int:
-        """Return the whole nodes that so many processors take."""
+        """Return the number of whole nodes that hold a number of processors."""
         return -(-processors // self.cores_per_node)
 
     @property
     def state(self) -> ClusterState:
-        """What a policy would see now."""
+        """The state for a policy now."""
         return self.snapshot(self.time)
 
     def snapshot(self, time: float) -> ClusterState:
-        """Return what a policy sees at a time: a value that later changes leave as it is."""
+        """Return the state for a policy at a time; later changes of the ledger do not affect it."""
         self.time = time
         if self._limits and self._limits[0][0] < time - OVERDUE_SECONDS:
             self._extend_overrun(time)
@@ -298,11 +299,11 @@ class ClusterLedger:
 
     @property
     def leaving(self) -> int:
-        """How many nodes are being left by jobs that have to be somewhere else."""
+        """Number of nodes that resizing or migrating jobs are still leaving."""
         return sum(change.left for change in self.resizing.values()) if self.resizing else 0
 
     def keep_reserved(self, time: float) -> None:
-        """Give the nodes of reservations that are over back, and those that have begun what is free."""
+        """Release the nodes of advance reservations that are over; give free nodes to those that have begun."""
         kept = []
         for one in self.advance:
             if one.end <= time:
@@ -324,7 +325,7 @@ class ClusterLedger:
         self.advance = tuple(kept)
 
     def _lose_reserved(self, node: int) -> None:
-        """Take a node out of service that a reservation has."""
+        """Remove a node that left service from its advance reservation."""
         self._reserved_ids.remove(node)
         self.reserved -= 1
         k, one = next((k, one) for k, one in enumerate(self.advance) if one.taken)
@@ -332,7 +333,7 @@ class ClusterLedger:
         self.advance = (*self.advance[:k], less, *self.advance[k + 1 :])
 
     def _usage_now(self, usage: UserUsage) -> ReadOnly[str, float]:
-        """Enter what the running jobs have used until now, and return what each user has."""
+        """Enter the usage of the running jobs until now; return the usage of each user."""
         for running in self._running.values():
             self._use(usage, running)
         return ReadOnly(usage.until(self.time))
@@ -343,7 +344,7 @@ class ClusterLedger:
         usage.enter(job.id, job.user, running.start, self.time, own * self.cores_per_node)
 
     def _extend_overrun(self, time: float) -> None:
-        """Give the jobs that are still running at their estimated end a later one."""
+        """Extend the estimated end of each job that still runs past it."""
         while self._limits and self._limits[0][0] < time - OVERDUE_SECONDS:
             limit, number = heappop(self._limits)
             running = self._running.get(number)
@@ -379,7 +380,7 @@ class ClusterLedger:
     def _happened(self, kind: str, number: int) -> None:
         self._other_events.setdefault(kind, []).append(number)
 
-    # ------------------------------------------------------------- what happens to jobs and nodes
+    # ------------------------------------------------------------- events of jobs and nodes
 
     def submit(self, job: Job) -> None:
         """Add a job at the end of the queue."""
@@ -394,21 +395,21 @@ class ClusterLedger:
         delays: Mapping[int, float] = NEVER,
         guests: Mapping[int, tuple[tuple[int, ...], float]] = NO_GUESTS,
     ) -> None:
-        """Enter jobs that run already: each with when it was started, and its nodes, which are free.
+        """Enter jobs that run already: job, start time and nodes; the nodes must be free.
 
-        Needs `track_node_ids`. A job whose estimated end is past has overrun as often as it takes to have a later
-        one.
+        Needs `track_node_ids`. The estimated end of a job that is past is extended, one overrun at a time, until
+        it is later than now.
 
         Parameters
         ----------
         ends
-            Job -> when it is estimated to end; default: by its request.
+            Job -> estimated end; default: start and requested time.
         moved
-            Job -> when it came to these nodes, of those that have changed them.
+            Job -> time of its last change of nodes, for the jobs that changed nodes.
         delays
-            Job -> seconds that it takes longer since it shares nodes (`RunningJob.delay`).
+            Job -> increase of its run time through sharing, seconds (`RunningJob.delay`).
         guests
-            Job -> its mates, all of whose nodes it has too, and its share of them.
+            Guest -> its mates and its share of their nodes; it runs on all nodes of these mates.
         """
         taken: set[int] = set()
         for job, start, node_ids in runs:
@@ -441,20 +442,20 @@ class ClusterLedger:
         held: Mapping[int, Job] = NO_JOBS,
         promises: Mapping[int, float] = NEVER,
     ) -> None:
-        """Enter jobs that wait already, in order of (submit, id), those held back, and the promises of nodes."""
+        """Enter waiting jobs in order of (submit, id), held jobs, and the promised start times."""
         self._waiting |= waiting
         self._queue = None
         self._held |= held
         self._reservations |= {job: time for job, time in promises.items() if job in self._waiting}
 
     def add_usage(self, usage: UserUsage) -> None:
-        """Enter what users have used until now; it is copied."""
+        """Enter a copy of the users' usage until now."""
         self._usage = usage.copy()
 
     def note_changes(self, last: ClusterLedger | None) -> None:
-        """Note as events what is different from an earlier ledger of the same nodes.
+        """Record the differences from an earlier ledger of the same nodes as events.
 
-        None: there is none, and no policy has seen these jobs; whether one has left early since is not known.
+        If `last` is None, no policy has seen these jobs, and a job may have left early since.
         """
         if last is None:
             self._submitted, self._unseen = list(self._waiting), True
@@ -501,7 +502,7 @@ class ClusterLedger:
             self._happened("settled" if made else "refused", number)
 
     def _in_service(self) -> set[int]:
-        """Return the nodes that get jobs."""
+        """Return the nodes that are neither down nor draining."""
         return {*range(self._size)} - self._draining - self._out.keys()
 
     def _enter_queue(self, job: Job) -> None:
@@ -509,34 +510,34 @@ class ClusterLedger:
         self._queue = None
 
     def withdraw(self, job: int) -> None:
-        """Take a waiting job, or one that is held back, away."""
+        """Remove a waiting or held job."""
         if self._held.pop(job, None) is None:
             self._leave_queue(job)
         self._happened("withdrawn", job)
 
     def request(self, number: int, nodes: int) -> None:
-        """Note that a running evolving job asks for so many nodes."""
+        """Note the number of nodes that a running evolving job asks for."""
         self._running[number] = self._running[number]._replace(wanted=nodes)
         self._happened("requested", number)
 
     def note_changing(self, number: int, *, starting: bool = False) -> None:
         """Note that a running job is being started, or that a change of its nodes is under way.
 
-        It is shown as a rigid job already. That a start is over is no event.
+        Policies see it as rigid from now on. The end of a start is not an event.
         """
         self._running[number] = self._running[number]._replace(changing=True)
         if starting:
             self._starting.add(number)
 
     def note_messages(self, number: int, messages: tuple[tuple[int, int, float], ...]) -> None:
-        """Note what the nodes of a running job send each other in an iteration."""
+        """Note the bytes that the nodes of a running job exchange in an iteration."""
         self._running[number] = self._running[number]._replace(messages=messages)
 
     def end(self, number: int) -> tuple[int, ...]:
-        """End a running job; return the jobs that have begun and whose speed may have changed.
+        """End a running job; return the started jobs with a possibly changed speed.
 
-        When a mate ends before its guest, the guest keeps the mate's nodes and has them to itself from
-        then on; when the guest ends, its mates get their cores back.
+        When a mate ends before its guest, the guest keeps the mate's nodes and shares them no longer. When the
+        guest ends, its mates get their cores back.
         """
         if number in self.resizing:
             self.finish_resize(number)
@@ -568,8 +569,8 @@ class ClusterLedger:
     def fail_node(self, node: int) -> int | None:
         """Take a free node out of service, or return the job that still holds it.
 
-        The caller ends that job and asks again: a shared node has two jobs. A node that fails twice has
-        to be repaired twice. Needs `track_node_ids`.
+        The caller ends that job and calls again, since a shared node has two jobs. A node that fails twice has to
+        be repaired twice. Needs `track_node_ids`.
         """
         if node in self._out:
             self._out[node] += 1
@@ -604,9 +605,9 @@ class ClusterLedger:
             self._free_nodes(1, frozenset({node}))
 
     def drain(self, node: int) -> None:
-        """Give a node to no other job; it leaves service when its job has left it.
+        """Give a node no further job; it leaves service when its job has left it.
 
-        Needs `track_node_ids`; a node that is down stays so.
+        Needs `track_node_ids`; a node that is down stays down.
         """
         if node not in self._out and node not in self._draining:
             self._draining.add(node)
@@ -616,7 +617,7 @@ class ClusterLedger:
                 self.nodes -= 1
 
     def requeue(self, job: Job) -> None:
-        """Put a job whose run was lost back into the queue, in its old place."""
+        """Put a job back into its old place in the queue; its run was lost."""
         self._enter_queue(job)
         self._sort_queue()
         self._happened("requeued", job.id)
@@ -628,9 +629,9 @@ class ClusterLedger:
     # ------------------------------------------------------------------ decisions
 
     def apply(self, decision: Decision) -> Accepted | Refused:
-        """Enter a decision, or say why it cannot be carried out.
+        """Enter a decision, or return the reason why it cannot be carried out.
 
-        Whatever a user's policy yields is answered, objects that are no decision too.
+        Any object that a user's policy yields gets an answer, even if it is not a decision.
         """
         enter = ENTRIES.get(type(decision))
         if enter is None:
@@ -737,11 +738,11 @@ class ClusterLedger:
                 (m.nodes, m.limit, max(instant(m.limit + job.requested), end)) for m in mates
             ]
             self._check_reserved((taken, self.time, end), *longer)
-        # Everything is checked: from here on the state changes, and nothing may be refused any more.
+        # All checks are done: from here on the state changes, and no step may refuse.
         if self._has_to_wait(taken, decision.node_ids):
             return self._keep(taken, decision.node_ids)
         node_ids = self._take(job.id, taken, decision.node_ids)
-        # A mate runs slower while the guest is there: its estimated end moves by the guest's request.
+        # A mate runs slower beside the guest: its estimated end moves by the guest's request.
         for mate in mates:
             limit, delay = instant(mate.limit + job.requested), mate.delay + job.requested
             self._set_limit(mate._replace(guest=job.id, limit=limit, delay=delay))
@@ -764,7 +765,7 @@ class ClusterLedger:
         return Accepted((*decision.mates, job.id))
 
     def _check_reserved(self, *uses: Use) -> None:
-        """Refuse to give nodes to a job that would have them when a reservation needs them."""
+        """Refuse nodes to a job that would still use them when an advance reservation needs them."""
         now = ClusterState(
             self.nodes,
             time=self.time,
@@ -868,7 +869,7 @@ class ClusterLedger:
         self._running[job.id] = self._running[job.id]._replace(job=fixed, changing=True)
 
     def finish_resize(self, number: int) -> None:
-        """Enter that a running job is where its resize was to have it: the nodes that it gave up are free."""
+        """Enter that a running job has completed its resize; free the nodes that it gave up."""
         change = self.resizing.pop(number)
         self._running[number] = self._running[number]._replace(job=change.job, changing=False)
         self._free_nodes(change.left, change.left_ids)
@@ -893,7 +894,7 @@ class ClusterLedger:
     # -------------------------------------------------------------------- nodes
 
     def _check_room(self, nodes: int, node_ids: frozenset[int]) -> None:
-        """Refuse to take more nodes than are free or leaving, or others."""
+        """Refuse more nodes than are free or leaving, and node ids that are neither."""
         left = self.leaving - self._claimed
         if nodes > self.free + left:
             also = f" and {left} are leaving" if left else ""
@@ -908,11 +909,11 @@ class ClusterLedger:
         return NO_NODES.union(*(change.left_ids for change in self.resizing.values()))
 
     def _has_to_wait(self, nodes: int, node_ids: frozenset[int]) -> bool:
-        """Whether some of the nodes that a decision gives a job are still being left."""
+        """Whether other jobs are still leaving some of the nodes of a decision."""
         return nodes > self.free or not node_ids.issubset(self._free_ids)
 
     def _keep(self, nodes: int, node_ids: frozenset[int]) -> Accepted:
-        """Keep nodes for a decision that a later pass makes: free ones first, then some that are being left."""
+        """Keep nodes for a decision of a later pass: free nodes first, then leaving nodes."""
         free = len(node_ids.intersection(self._free_ids)) if node_ids else min(nodes, self.free)
         if self._tracks_ids:
             ids = [node for node in self._free_ids if node in node_ids] or self._free_ids[:free]
@@ -930,7 +931,7 @@ class ClusterLedger:
         node_ids: frozenset[int],
         beside: frozenset[int] = NO_NODES,
     ) -> frozenset[int]:
-        """Take free nodes for a job that has those `beside`; return which."""
+        """Take free nodes for a job and return their ids; `beside` are the job's other nodes."""
         self.free -= nodes
         if not self._tracks_ids:
             return NO_NODES
@@ -939,7 +940,7 @@ class ClusterLedger:
         return chosen
 
     def _free_nodes(self, nodes: int, node_ids: frozenset[int]) -> None:
-        """Make nodes free, but for those that are to leave service."""
+        """Free nodes; draining nodes leave service instead."""
         leave = self._draining & node_ids if self._draining else frozenset()
         self.nodes -= len(leave)
         self.free += nodes - len(leave)
@@ -948,12 +949,12 @@ class ClusterLedger:
 
 
 def first_nodes(
-    job: int,  # noqa: ARG001 - any do
+    job: int,  # noqa: ARG001 - any node serves any job
     nodes: Sequence[int],
     count: int,
     beside: frozenset[int],  # noqa: ARG001
 ) -> frozenset[int]:
-    """Return the first of some nodes: they are alike."""
+    """Return the first nodes of a list; all nodes are equivalent."""
     return frozenset(nodes[:count])
 
 

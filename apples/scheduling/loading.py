@@ -1,7 +1,7 @@
-"""The scheduling policy of a name and its options.
+"""Create a scheduling policy from its name and options.
 
-A simulation has a user's policy in its own process. A live scheduler asks `guard.GuardedPolicy`, whose child
-process loads it here.
+A simulation runs a user's policy in its own process. A live scheduler uses `guard.GuardedPolicy`; its child
+process loads the policy with this module.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from apples.scheduling.policy import SchedulingPolicy
 
 
 def is_of_user(name: str) -> bool:
-    """Return whether a name is that of a user's own policy: ``FILE.py:NAME`` or ``module:NAME``."""
+    """Return whether a name refers to a user's own policy: ``FILE.py:NAME`` or ``module:NAME``."""
     return ":" in name and name not in POLICIES
 
 
 def load_policy(
     name: str, options: Mapping[str, str], others: Collection[str] = ()
 ) -> SchedulingPolicy:
-    """Return the policy of a name, or a user's own (``FILE.py:NAME`` or ``module:NAME``), made in this process.
+    """Create the policy of a name, or a user's own policy (``FILE.py:NAME`` or ``module:NAME``), in this process.
 
     Parameters
     ----------
     others
-        Names of a simulation's options, which may be given beside those of the policy, for messages.
+        Names of the simulation's own options, for messages.
 
     Raises
     ------
     UsageError
-        No such policy, file or name; an option it does not have. Permanent.
+        The policy, its file or its name does not exist, or it lacks an option. Permanent.
     """
     made = resolve(name, POLICIES, "policy")
     known = _fields_of(made)
@@ -84,7 +84,7 @@ def load_policy(
 
 
 def _check_half_life(policy: SchedulingPolicy) -> None:
-    """Reject a policy whose `usage_half_life` is not a number of seconds."""
+    """Reject a policy if its `usage_half_life` is not a number of seconds."""
     given = getattr(policy, "usage_half_life", None)
     if given is None or (
         isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < math.inf
@@ -104,18 +104,18 @@ def _fields_of(made: object) -> dict[str, str] | None:
     return {one.name: str(getattr(one.type, "__name__", one.type)) for one in fields(made)}
 
 
-#: What an option of a policy may be, by the annotation of its field.
+#: Annotation of an option's field -> its allowed values, for messages.
 MEANT: Mapping[str, str] = {"bool": "on or off", "int": "a whole number", "float": "a number"}
 
 
 def _is_a(kind: str, value: bool | int | float | str) -> bool:
-    """Return whether a value is what a field's annotation says, where that is plain."""
+    """Return whether a value has a field's annotated type; True for a type other than bool, int and float."""
     allowed = {"bool": (bool,), "int": (int,), "float": (int, float)}
     return kind not in allowed or type(value) in allowed[kind]
 
 
 def option_value(text: str) -> bool | int | float | str:
-    """Return the value that the text of an option means: on or off, a number, else the text.
+    """Return the value of an option's text: a bool for on or off, a number, otherwise the text.
 
     Examples
     --------

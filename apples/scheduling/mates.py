@@ -1,10 +1,10 @@
-"""SD-Policy's search for nodes: mates to share (D'Amico et al. 2019, equations 1-3), contiguous nodes.
+"""SD-Policy's search for mates (D'Amico et al. 2019, equations 1-3) and for contiguous nodes.
 
-The search for mates is exact: minimise the sum of penalties over at most m mates whose nodes add up to
-those of the newcomer. For two mates it is enough to know, for every number of nodes, the two candidates
-least hurt: one look at every candidate. For more, a table over (mates, nodes), as for a knapsack that must
-be full. `best_pair` and `best_group` are written on indexed sequences: SD-Policy's kernel compiles these very
-functions. Contiguous allocations and node filters work on node numbers, which the kernel does not have.
+The search for mates is exact. It minimises the sum of penalties over at most m mates that together have as many
+nodes as the newcomer needs. For two mates one scan of the candidates suffices: for every number of nodes it keeps
+the two candidates with the least penalties. For more mates the search fills a table over (mates, nodes), as for a
+knapsack that must be full. `best_pair` and `best_group` use only indexed sequences, since SD-Policy's kernel
+compiles them. Contiguous allocations and node filters need node ids, which the kernel lacks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ def best_pair(
     turn: int,
     chosen: Numbers,
 ) -> int:
-    """Write the positions of the best one or two candidates into `chosen`; return how many.
+    """Write the positions of the best one or two candidates into `chosen`; return their number.
 
     Parameters
     ----------
     nodes, penalties, count
-        Of the candidates; those of NO_PENALTY or more are not taken.
+        Nodes and penalties of the candidates, and their number; a penalty of NO_PENALTY or more excludes a
+        candidate.
     first, second, stamp, turn
-        Work space by number of nodes (`wanted` + 1 entries); `turn` differs from call to call.
+        Work space by number of nodes (`wanted` + 1 entries); `turn` must differ in each call.
     """
     for i in range(count):
         size = nodes[i]
@@ -83,7 +84,7 @@ def best_group(
     last: Numbers,
     chosen: Numbers,
 ) -> int:
-    """Do the same for at most `most` mates.
+    """Write the positions of the best at most `most` candidates into `chosen`; return their number.
 
     Parameters
     ----------
@@ -123,7 +124,7 @@ def best_group(
 def find_mates(
     nodes: Sequence[int], penalties: Sequence[float], wanted: int, most: int = 2
 ) -> tuple[int, ...]:
-    """Return the positions of the mates of least summed penalty, () if no group fits exactly.
+    """Return the positions of the mates with the least sum of penalties, () if no group fits exactly.
 
     Examples
     --------
@@ -147,12 +148,12 @@ def find_mates(
 
 
 def parse_node_ids(text: str) -> frozenset[int]:
-    """Return the node numbers of a list such as `0-3,8`.
+    """Return the node ids of a list such as `0-3,8`.
 
     Raises
     ------
     UsageError
-        Anything else. Permanent.
+        The text is not such a list. Permanent.
 
     Examples
     --------
@@ -179,7 +180,7 @@ def is_contiguous(nodes: Collection[int]) -> bool:
 
 
 def pick_free(free: Iterable[int], count: int, contiguous: bool) -> frozenset[int] | None:
-    """Return the lowest free nodes, side by side if that is asked, None if there are not so many.
+    """Return the lowest free nodes, with consecutive numbers if `contiguous`; None if too few are free.
 
     Examples
     --------
@@ -197,9 +198,9 @@ def pick_free(free: Iterable[int], count: int, contiguous: bool) -> frozenset[in
 def contiguous_mates(
     node_ids: Sequence[frozenset[int]], penalties: Sequence[float], wanted: int, most: int
 ) -> tuple[int, ...]:
-    """Return the positions of the mates of least summed penalty that lie side by side.
+    """Return the positions of the mates with the least sum of penalties and consecutive node numbers.
 
-    Tries every group of at most `most`: meant for few mates.
+    It tries every group of at most `most` mates, so it is meant for few mates.
     """
     best: tuple[int, ...] = ()
     least = float("inf")

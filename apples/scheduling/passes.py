@@ -1,4 +1,4 @@
-"""One pass of a scheduling policy: its decisions, or the failure with file and line of its code."""
+"""One pass of a scheduling policy: its decisions, or its failure with file and line of its code."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ class PolicyFailedError(UsageError):
 
 
 class PolicyPendingError(Exception):
-    """A policy that runs elsewhere has not answered yet.
+    """A policy in another process has not answered yet.
 
     Attributes
     ----------
     left
-        Seconds of its time limit that are left; 0: another policy decides the passes until it answers.
+        Seconds that remain of its time limit; 0: another policy decides the passes until it answers.
     """
 
     def __init__(self, left: float) -> None:
@@ -88,37 +88,37 @@ class PolicyPendingError(Exception):
 
 
 class PolicyProxy(SchedulingPolicy):
-    """A policy that runs elsewhere.
+    """A policy that runs in another process.
 
     Attributes
     ----------
     name
-        Of the policy in messages, as the user spelled it.
+        Name of the policy in messages, as the user spelled it.
     """
 
     name: str
 
     @abstractmethod
     def line_of(self, position: int | None) -> str:
-        """Return file and line of a decision of the last answer; None: of its `decide`."""
+        """Return file and line of a decision of the last answer; those of `decide` if `position` is None."""
 
 
 def decisions_of(policy: SchedulingPolicy, state: ClusterState) -> list[Decision]:
-    """Return the decisions of one pass; the caller carries out the first after the policy made the last.
+    """Return all decisions of one pass; the caller carries them out after the policy has made the last.
 
     Raises
     ------
     PolicyFailedError
         The policy raised, ended the process, or made more than four decisions a job. Permanent.
     PolicyPendingError
-        It runs elsewhere and has not answered yet.
+        It runs in another process and has not answered yet.
     """
     bound = 4 * (len(state.queue) + len(state.running)) + 16
     try:
         decisions = list(islice(policy.decide(state), bound + 1))
     except (ApplesError, PolicyPendingError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # a user's code may also raise SystemExit
+    except BaseException as error:  # user code may also raise SystemExit
         kind = "exits" if isinstance(error, SystemExit) else "raises"
         kind = "memory" if isinstance(error, MemoryError) else kind
         where = line_of_error(error) or line_of(policy)
@@ -137,12 +137,12 @@ def failed(
 
 
 def name_of(policy: SchedulingPolicy) -> str:
-    """Return the name of a policy in messages: its class, or `FILE:NAME` of one that runs elsewhere."""
+    """Return the name of a policy in messages: its class, or `FILE:NAME` if it runs in another process."""
     return policy.name if isinstance(policy, PolicyProxy) else type(policy).__name__
 
 
 def policy_at(policy: SchedulingPolicy, time: float) -> str:
-    """Return the name of a policy and the time, as messages begin."""
+    """Return the beginning of a message: the name of a policy and the time."""
     return f"policy {name_of(policy)} at {time!r} s"
 
 
@@ -151,7 +151,7 @@ def line_of(
 ) -> str:
     """Return file and line of a policy's `decide`, or of the decision at a position in a pass.
 
-    The second asks the policy again: a policy makes the same decisions for the same state.
+    For a position the function runs `decide` again: a policy makes the same decisions for the same state.
     """
     if isinstance(policy, PolicyProxy):
         return policy.line_of(position)
@@ -168,7 +168,7 @@ def line_of(
 
 
 def problem_of(decision: object) -> str:
-    """Return why an object that a policy yielded is not a decision; empty if it is one."""
+    """Return the reason why an object that a policy yielded is not a decision; empty for a decision."""
     names = FIELDS.get(type(decision))
     if names is None:
         return f"{shortened(decision)} is no decision"
@@ -180,7 +180,7 @@ def problem_of(decision: object) -> str:
 
 
 def _problem(kind: str, name: str, value: object) -> str:
-    """Return what is wrong with a field of a decision; empty if nothing is."""
+    """Return the error in a field of a decision; empty if it is valid."""
     problem = ""
     if name in {"mates", "node_ids"} or (kind, name) == ("Migrate", "nodes"):
         if not isinstance(value, tuple | frozenset) or not all(
@@ -213,7 +213,7 @@ def line_of_error(error: BaseException) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """Return an error as one line, even if its text cannot be had."""
+    """Return an error as one line, even if its `__str__` fails."""
     try:
         text = " ".join(str(error).split())[:MAX_TEXT]
     except Exception:  # noqa: BLE001 - an exception class of the user whose `__str__` raises

@@ -1,10 +1,10 @@
-"""A migration decider that asks what a move costs: tasks move where that pays before things have changed again.
+"""A migration decider that weighs the cost of a move: a task moves only if that pays within a horizon.
 
-Dynamite's rule (`apples.scheduling.decider`) has one threshold and no memory: a node just above it gives to one
-just below it, and takes the task back when the load of an owner moves on. Here a global step is taken only if the
-application's iteration gets clearly shorter, if the time it saves within a horizon is more than the moves take,
-and if no host of it moved a moment ago. What talks much stays together, since messages between hosts count. A host
-that belongs first to its owner is left at once when the owner comes back, whatever it costs.
+Dynamite's rule (`apples.scheduling.decider`) has one threshold and no memory: a node just above the threshold
+gives a task to a node just below, and takes it back when the load changes. This decider makes a global step only
+if it shortens the application's iteration clearly, if the time saved within a horizon exceeds the duration of the
+moves, and if its hosts did not move a task just before. Tasks that exchange many bytes stay together, since
+messages between hosts cost time. Tasks leave an owner-first host at once when its owner comes back, at any cost.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True, slots=True)
 class SharedHost:
-    """A host that our tasks share with others, as measured.
+    """Measurements of a host that our tasks share with other users' processes.
 
     Attributes
     ----------
     name
         Its name.
     speed
-        Work that a task with a processor of its own does in a second.
+        Work per second of a task that has a processor to itself.
     cpus
         Processors.
     others
-        Mean number of processes of others that want one.
+        Mean number of other users' processes that want a processor.
     owner_first
-        Whether it is to be left when its owner comes back.
+        Whether tasks leave it when its owner comes back.
     processes
-        That each of our tasks has there.
+        Processes of each of our tasks there.
     room
-        How many tasks it can have; None: any number.
+        Maximum number of tasks; None: no limit.
 
     Examples
     --------
@@ -69,29 +69,29 @@ class SharedHost:
 
     @property
     def owner_back(self) -> bool:
-        """Whether it is to be left now."""
+        """Whether its owner is back, so that tasks leave it now."""
         return self.owner_first and self.others > OWNER_BACK
 
     def rate(self, tasks: int) -> float:
-        """Return the work a second of each of so many tasks: what wants a processor shares them all alike."""
+        """Return the work per second of each of `tasks` tasks; all processes share the processors equally."""
         wanting = tasks * self.processes + self.others
         return self.speed * min(1.0, self.cpus / max(1.0, wanting))
 
 
 @dataclass(frozen=True)
 class SharedHosts:
-    """An application's tasks on hosts that it shares: what an iteration takes, wherever the tasks are.
+    """An application's tasks on shared hosts: the duration of an iteration for any placement of the tasks.
 
     Attributes
     ----------
     hosts
         The hosts.
     work
-        Of each task: seconds of an iteration at speed 1.
+        Seconds of an iteration at speed 1, of each task.
     messages
-        Bytes an iteration from the task of the row to that of the column; None where nobody counted.
+        Bytes in an iteration from the task of the row to that of the column; None if unknown.
     seconds_per_byte
-        Between two hosts, and inside one; None: messages cost nothing.
+        Cost of a byte between two hosts (matrix; the diagonal is inside a host); None: messages cost nothing.
     """
 
     hosts: tuple[SharedHost, ...]
@@ -120,7 +120,7 @@ class SharedHosts:
             object.__setattr__(self, "_talk", sent + sent.T)
 
     def task_seconds(self, owners: Sequence[int]) -> Array:
-        """Return how long each task takes for an iteration: its work, and its messages."""
+        """Return the seconds that each task needs for an iteration: its work and its messages."""
         at = np.asarray(owners, dtype=np.intp)
         counts = np.bincount(at, minlength=len(self.hosts))
         rates = np.array([host.rate(int(n)) for host, n in zip(self.hosts, counts, strict=True)])
@@ -131,7 +131,7 @@ class SharedHosts:
         return seconds
 
     def open_places(self, owners: Sequence[int]) -> set[int]:
-        """Return the places of the hosts that can have another task."""
+        """Return the indices of the hosts that have room for another task."""
         return {
             place
             for place, host in enumerate(self.hosts)
@@ -145,24 +145,24 @@ class SharedHosts:
         return float(talk[at[:, None] != at[None, :]].sum() / 2)
 
     def iteration_seconds(self, owners: Sequence[int]) -> float:
-        """Return what an iteration takes: as long as its slowest task."""
+        """Return the seconds of an iteration, which are those of its slowest task."""
         return float(self.task_seconds(owners).max(initial=0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationRule:
-    """What a global step must be worth.
+    """The gain that a global step must have, and its costs.
 
     Attributes
     ----------
     shorter
-        Part by which an iteration must get shorter.
+        Fraction by which an iteration must get shorter.
     horizon
-        Seconds for which what was measured is believed: a step must have paid for itself by then.
+        Seconds for which the measurements are trusted: a step must have paid for itself by then.
     base_seconds, move_seconds
-        What a step costs the application, and each move of it.
+        Seconds that a step costs the application, and each of its moves.
     hold
-        Seconds for which a host that gave or took is left alone.
+        Seconds for which a host that gave or took a task takes no part in further moves.
     """
 
     shorter: float = 0.05
@@ -172,7 +172,7 @@ class MigrationRule:
     hold: float = 20.0
 
     def cost(self, moves: int) -> float:
-        """Return the seconds that so many moves together take."""
+        """Return the seconds that a step of `moves` moves takes."""
         return self.base_seconds + self.move_seconds * moves if moves else 0.0
 
 
@@ -182,17 +182,18 @@ def migrate(
     rule: MigrationRule,
     held: Sequence[int] = (),
 ) -> list[TaskMove]:
-    """Return the moves of one global step, none where it would not pay.
+    """Return the moves of one global step; empty if no step pays.
 
-    First every task leaves the hosts whose owner is back. Then, one after the other, a task of the slowest host
-    goes where all are faster; of these moves as many are made as save most until the horizon, less what they cost.
+    First every task leaves the hosts with a returned owner. Then the search repeatedly moves a task of the slowest
+    host to a host where both hosts are faster than that was. Of this sequence the step keeps the first moves that
+    save most until the horizon, less their cost.
 
     Parameters
     ----------
     owners
-        The host of each task, a place in ``now.hosts``.
+        The host of each task, an index of ``now.hosts``.
     held
-        Places of hosts that moved a moment ago: they give and take nothing, but to an owner.
+        Indices of hosts that moved a task just before: they give and take no task, except for a returned owner.
 
     Examples
     --------
@@ -211,7 +212,7 @@ def migrate(
 
 
 def _vacate(now: SharedHosts, at: list[int]) -> tuple[list[TaskMove], list[int]]:
-    """Return the moves that leave owners their hosts, and where tasks are then."""
+    """Return the moves off hosts with a returned owner, and the host of each task after them."""
     quiet = {place for place, host in enumerate(now.hosts) if not host.owner_back}
     moves: list[TaskMove] = []
     for task, source in enumerate(at):
@@ -229,12 +230,11 @@ def _vacate(now: SharedHosts, at: list[int]) -> tuple[list[TaskMove], list[int]]
 def _paying(
     now: SharedHosts, at: list[int], rule: MigrationRule, quiet: set[int], *, paid: bool
 ) -> list[TaskMove]:
-    """Return the moves that pay; `paid` says that a step is made anyway, so that its base costs nothing more."""
+    """Return the moves that pay; if `paid`, owners force a step anyway, so its base cost does not count."""
     first, before = at, now.iteration_seconds(at)
     steps: list[tuple[int, int, int]] = []
     best, worth, after = 0, 0.0, before
-    # Two hosts are often the slowest together: a move that helps only with the next one must not
-    # end the search.
+    # Two hosts are often equally slow: a move that helps only together with the next move must not end the search.
     for _ in range(len(at)):
         step = _relieved(now, at, quiet)
         if step is None:
@@ -272,7 +272,7 @@ def _paying(
 
 
 def _relieved(now: SharedHosts, at: list[int], quiet: set[int]) -> tuple[int, int, int] | None:
-    """Return the best move off the slowest host after which both hosts are faster than that was."""
+    """Return the best move off the slowest host that leaves both hosts faster than that host was."""
     seconds = now.task_seconds(at)
     slowest = int(seconds.argmax())
     source = at[slowest]
@@ -290,7 +290,7 @@ def _relieved(now: SharedHosts, at: list[int], quiet: set[int]) -> tuple[int, in
 
 
 def _moved(now: SharedHosts, at: list[int], task: int, target: int) -> float:
-    """Return how long the slowest task of two hosts takes when one is moved from the first to the second."""
+    """Return the seconds of the slowest task on two hosts after a task moved from the first to the second."""
     there = [*at[:task], target, *at[task + 1 :]]
     seconds = now.task_seconds(there)
     return max(float(seconds[t]) for t, place in enumerate(there) if place in (at[task], target))

@@ -1,6 +1,7 @@
-"""What a scheduling policy sees, and the one thing it does: decide.
+"""The state that a scheduling policy reads, and the interface of a policy.
 
-A policy proposes; the ledger disposes, and says why not. `driver` runs both, simulated or live.
+A policy proposes decisions; the ledger accepts each or refuses it with a reason. `driver` runs both, simulated or
+live.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ V = TypeVar("V")
 
 
 class NodeOccupancy(StrEnum):
-    """What a node is doing.
+    """State of a node.
 
-    A held node has a job. A leaving one was taken from a job that has not confirmed yet that nothing of it
-    is there; a joining one was given to a job that has not confirmed yet that it is there. A draining node
-    keeps its job and gets no other; one that is down is out of service; a reserved one is kept from jobs by
-    an advance reservation that has begun.
+    A held node has a job. A leaving node was taken from a job that has not yet confirmed that it left. A joining
+    node was given to a job that has not yet confirmed that it runs there. A draining node keeps its job and gets
+    no other. A node that is down is out of service. A reserved node belongs to an advance reservation that has
+    begun.
     """
 
     FREE = "free"
@@ -40,7 +41,7 @@ class NodeOccupancy(StrEnum):
 
 
 class ReadOnly(dict[K, V]):
-    """A mapping that refuses to be changed: part of what a policy is shown."""
+    """An immutable mapping: part of the state that a policy reads."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("what a policy is shown cannot be changed")
@@ -49,21 +50,21 @@ class ReadOnly(dict[K, V]):
     clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[type[ReadOnly[K, V]], tuple[dict[K, V]]]:
-        """Return how a copy is made: not item by item."""
+        """Pickle and copy the mapping as a whole, since item assignment is refused."""
         return ReadOnly, (dict(self),)
 
 
 class AdvanceReservation(NamedTuple):
-    """Nodes that no job may have for a time; any nodes, so many of them.
+    """A number of nodes, any nodes, that no job may have for a time.
 
     Attributes
     ----------
     begin, end
         Seconds.
     name
-        In messages.
+        Name in messages.
     taken
-        Nodes that it has since it began: those that were free then, and came free since.
+        Nodes that it has so far: those free at its begin and those that came free since.
     """
 
     begin: float
@@ -74,26 +75,26 @@ class AdvanceReservation(NamedTuple):
 
 
 class NodeLoad(NamedTuple):
-    """What is known of a node, and what others want of it, as monitored.
+    """Properties of a node and its load by other users, as monitored.
 
     Attributes
     ----------
     name
-        In reasons.
+        Name in reasons.
     cpus, processes
-        Processors, and how many processes a job has there.
+        Processors of the node, and processes of a job there.
     speed
-        Work that a process with a processor of its own does in a second, beside that of other nodes.
+        Work per second of a process that has a processor to itself, relative to other nodes.
     others
-        Mean number of processes of others that want one of its processors.
+        Mean number of other users' processes that want one of its processors.
     owner_first
-        Whether it is to be left when its owner comes back.
+        Whether jobs leave it when its owner comes back.
     site
-        Its network: what moves stays there if it can.
+        Its network; a task moves within it if possible.
     parts
-        What else is free of it, each as a part of the whole: ``memory``, ``swap``, ``disk``, ``network``.
+        Other free parts of the node, each as a fraction: ``memory``, ``swap``, ``disk``, ``network``.
     error
-        Standard error of `others`, 0: nobody says.
+        Standard error of `others`; 0 if unknown.
 
     Examples
     --------
@@ -113,12 +114,12 @@ class NodeLoad(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The part of a processor that each process of a job gets there."""
+        """The fraction of a processor that each process of a job gets there."""
         return min(1.0, self.cpus / (self.processes + self.others))
 
     @property
     def owner_back(self) -> bool:
-        """Whether it is to be left now, and gets no job."""
+        """Whether its owner is back: jobs leave it, and it gets no job."""
         return self.owner_first and self.others > OWNER_BACK
 
 
@@ -127,39 +128,40 @@ NOTHING_USED: ReadOnly[str, float] = ReadOnly()
 
 
 class RunningJob(NamedTuple):
-    """A job on its nodes, as of one moment; `_replace` makes another.
+    """A running job on its nodes at one moment; `_replace` returns a changed copy.
 
     Attributes
     ----------
     nodes
-        Whole nodes it runs on, those it shares included; while a resize is under way, those it will have.
+        Number of whole nodes it runs on, including shared nodes; during a resize, the number after it.
     limit
-        Estimated end, seconds, extensions included: later than now, but for a job that is due in this very
-        instant. A job that overran its limit has a new one (`ClusterLedger`).
+        Estimated end with all extensions, seconds. It is later than now, or equal for a job that ends in this
+        instant. The ledger extends the limit of a job that overran it (`ClusterLedger`).
     delay
         Estimated increase of its run time so far through sharing, seconds.
     guest
-        Id of the job that is guest in its nodes, None if it has them to itself.
+        Id of the job that is guest in its nodes, None without a guest.
     mates
-        Ids of the jobs in whose nodes it is guest.
+        Ids of the jobs that share their nodes with it.
     shared
-        Of its nodes, those it shares as a guest.
+        Number of nodes that it shares as a guest.
     wanted
-        Nodes an evolving job asks for, None when it is content.
+        Number of nodes that an evolving job asks for, None without a request.
     node_ids
         Numbers of its nodes; empty where the ledger does not track them.
     overruns
         How often it was still running at its estimated end.
     changing
-        Whether it is being started, or a change of its nodes is under way. Until then it is shown as a rigid job.
+        Whether its start or a change of its nodes is under way. Meanwhile policies see it as rigid.
     moved
-        When it was moved to other nodes last, seconds; -inf: it was not.
+        Time of its last move to other nodes, seconds; -inf if it never moved.
     iteration_seconds
-        What an iteration of it takes now, as measured; 0: nobody says.
+        Measured seconds of an iteration on its present nodes; 0 if unknown.
     messages
-        What its nodes send each other in an iteration, where it was counted or declared: node, node, bytes.
+        Bytes between two of its nodes in an iteration, as counted or declared: (node, node, bytes).
     work
-        What each node of it has to do in an iteration, in any unit: node, work; empty: as much as it is fast.
+        Work of each of its nodes in an iteration, in any unit: (node, work); empty: proportional to the node's
+        speed.
     """
 
     job: Job
@@ -182,9 +184,9 @@ class RunningJob(NamedTuple):
 
     @property
     def more_wanted(self) -> int:
-        """How many nodes beyond those it has an evolving job asks for, negative: how many it gives back.
+        """Number of further nodes that an evolving job asks for; negative if it gives nodes back.
 
-        0 where it is content, and while a change of its nodes is under way: it is a rigid job until then.
+        0 without a request, and while a change of its nodes is under way, since it counts as rigid until then.
         """
         if self.wanted is None or self.job.kind is not JobKind.EVOLVING:
             return 0
@@ -192,29 +194,30 @@ class RunningJob(NamedTuple):
 
     @property
     def can_be_mate(self) -> bool:
-        """Whether it is malleable, has all its nodes to itself and may share them."""
+        """Whether it is malleable, shares no node yet and may share nodes."""
         job = self.job
         return job.malleable and self.guest is None and self.shared == 0 and not job.exclusive
 
 
 class Events(NamedTuple):
-    """What happened since the last pass: numbers of jobs, of nodes where they are tracked.
+    """Events since the last pass: ids of jobs, and ids of nodes where the ledger tracks them.
 
     Attributes
     ----------
     submitted, ended
-        Jobs that came into the queue; jobs that left their nodes.
+        Jobs that entered the queue; jobs that left their nodes.
     early, overran
-        Jobs that ended before their estimated end, or are estimated to end sooner or run shorter than they were;
-        jobs that are still running at theirs.
+        Jobs that ended before their estimated end, or have a lower estimate of their end or run time than before;
+        jobs that still run at their estimated end.
     withdrawn, requeued
-        Jobs that left the queue unasked, or came back to it since their run was lost.
+        Jobs that left the queue without a decision of the policy; jobs that came back to it after their run was
+        lost.
     requested
         Evolving jobs that asked for other nodes.
     settled, refused
-        Jobs that confirmed a change of their nodes; that refused it, or did not answer in time.
+        Jobs that confirmed a change of their nodes; jobs that refused it or did not answer in time.
     lost, repaired
-        Nodes that went out of service; nodes that came back, drained ones too.
+        Nodes that went out of service; nodes that came back, including drained nodes.
     """
 
     submitted: tuple[int, ...] = ()
@@ -236,22 +239,23 @@ NOTHING_HAPPENED = Events()
 class ClusterState(NamedTuple):
     """A machine of whole nodes with cores inside, at one moment: a frozen value.
 
-    A machine whose processors are given out one by one has nodes of one core. `_replace` makes another
-    state, `snapshot.to_json` and `snapshot.from_json` write one and read it back. (This and `RunningJob`
-    are tuples since one is made in every pass: a frozen dataclass of so many fields takes ten times as long.)
+    A machine that allocates single processors has nodes of one core. `_replace` returns a changed copy;
+    `snapshot.to_json` and `snapshot.from_json` write and read a state. (The class and `RunningJob` are named
+    tuples since every pass creates a state: a frozen dataclass with this number of fields takes ten times as long
+    to create.)
 
     Attributes
     ----------
     nodes
-        In service: free, held, leaving, joining or reserved.
+        Number of nodes in service: free, held, leaving, joining or reserved.
     time
         Seconds.
     free
-        Nodes on which nothing runs and that are nobody's.
+        Number of nodes in service that neither a job nor an advance reservation holds.
     queue
         Waiting jobs in order of (submit, id).
     running
-        By id, in the order of their starts.
+        Id -> running job, in the order of their starts.
     reservations
         Waiting job -> time promised by an earlier `Reserve`.
     early_release
@@ -259,25 +263,25 @@ class ClusterState(NamedTuple):
     free_node_ids
         Numbers of the free nodes, ascending; empty where the ledger does not track them.
     events
-        What happened since the last pass.
+        Events since the last pass.
     held
         Jobs that a `Hold` took out of the queue.
     leaving, joining, draining, down
-        Nodes in these states. A start or a growth may count on nodes that are leaving: it is decided again when
-        they are left, and until then no other decision of the pass gets the nodes that it needs.
+        Number of nodes in these states. A start or a growth may use leaving nodes: the policy decides it again
+        when they are free, and until then no other decision of the pass gets its nodes.
     node_states
-        By the number of the node; empty where the ledger does not track them.
+        State of each node by its number; empty where the ledger does not track nodes.
     enforces
-        What the ledger refuses to overcommit.
+        Resources that the ledger does not overcommit.
     usage
-        User -> processor-seconds that the nodes of the user's jobs were held, those of a half-life ago counted
-        half; empty unless the policy has a `usage_half_life`.
+        User -> processor-seconds of the user's jobs, with a weight that halves every half-life; empty unless the
+        policy has a `usage_half_life`.
     advance
         The advance reservations that are not over, in the order in which they begin.
     reserved
-        Nodes that they have now; not free, though nothing runs there.
+        Number of nodes that they have now; these are not free, although no job runs there.
     loads
-        By the number of the node; empty where nobody monitors them, or the policy does not look at `loads`.
+        Load of each node by its number; empty without a monitor, or if the policy does not read `loads`.
     """
 
     nodes: int
@@ -303,45 +307,44 @@ class ClusterState(NamedTuple):
     loads: Sequence[NodeLoad] = ()
 
     def nodes_for(self, processors: int) -> int:
-        """Return the whole nodes that so many processors take."""
+        """Return the number of whole nodes that hold a number of processors."""
         return -(-processors // self.cores_per_node)
 
 
 class SchedulingPolicy(ABC):
     """Decides which jobs of a cluster start, shrink and grow.
 
-    A policy is a value: its fields are its options, and `decide` depends on them and on the state
-    alone, so that the same state gives the same decisions in a simulation, in a live scheduler and
-    after a restart of either. All decisions of a pass are taken together, in the order they are
-    made; the state does not change while the policy decides, and a policy only reads it.
+    A policy is a value: its fields are its options, and `decide` depends only on them and on the state. The same
+    state therefore gives the same decisions in a simulation, in a live scheduler and after a restart. The state
+    does not change while the policy decides, and a policy only reads it. The driver carries out all decisions of a
+    pass together, in their order.
 
-    `apples.simulation.policy_checks.check_policy` runs these rules on any policy. The built-in ones exist
-    in a second form on purpose, as compiled kernels (`apples.simulation.run.KERNELS`), which are held
-    equal to them by one test.
+    `apples.simulation.policy_checks.check_policy` checks these rules for any policy. Some built-in policies also
+    have a compiled kernel (`apples.simulation.run.KERNELS`); a test compares both.
     """
 
-    #: Whether the policy resizes jobs: then all jobs of a log are malleable unless one says else.
+    #: Whether the policy resizes jobs: then a log's jobs are malleable unless an option of the simulation differs.
     uses_malleable: ClassVar[bool] = False
 
     @property
     def needs_node_ids(self) -> bool:
-        """Whether it must know which nodes jobs have, not only how many."""
+        """Whether it needs the ids of the jobs' nodes, not only their number."""
         return False
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What it looks at beside nodes and times.
+        """Attributes that it reads beside nodes and times.
 
         Of jobs `user`, `partition`, `qos`, `priority`; `reservations`; `loads` of nodes.
 
-        A start that would run into an advance reservation is refused. Where a policy does not look at
-        `reservations` that is counted; elsewhere it is an error.
+        The ledger refuses a start that would run into an advance reservation. If the policy does not read
+        `reservations`, the simulation counts such refusals; otherwise they are errors.
         """
         return ()
 
     @property
     def usage_half_life(self) -> float | None:
-        """Seconds after which what a user has used counts half, 0: never; None: it does not matter."""
+        """Half-life of the users' usage, seconds; 0: no decay; None: the policy does not read the usage."""
         return None
 
     @abstractmethod
@@ -354,17 +357,17 @@ class SchedulingPolicy(ABC):
 
 
 WANTED = itemgetter(RunningJob._fields.index("wanted"))
-"""Of a running job: asked of all of them in every pass, hence without a loop of ours."""
+"""Getter of a running job's `wanted`; `filter` applies it to all of them in every pass without a Python loop."""
 
 
 def requests(cluster: ClusterState) -> list[tuple[RunningJob, int]]:
-    """Return the running jobs that ask for other nodes and may have them, and how many more each."""
+    """Return the running jobs that ask for another number of nodes, each with the difference."""
     asking = filter(WANTED, cluster.running.values())
     return [(running, more) for running in asking if (more := running.more_wanted)]
 
 
 QUEUE_ORDERS = ("fcfs", "priority")
-"""Of submission, or of the log's priorities, the largest first; ties go by (submit, id)."""
+"""Order of submission, or of falling priority in the log; (submit, id) breaks ties."""
 
 
 def in_order(queue: Sequence[Job], order: str) -> Sequence[Job]:
@@ -376,12 +379,12 @@ def in_order(queue: Sequence[Job], order: str) -> Sequence[Job]:
 
 @dataclass(frozen=True)
 class OrderedPolicy(SchedulingPolicy):
-    """A policy of ours that takes the queue in an order which is one of its options.
+    """A built-in policy with an option for the order of the queue.
 
     Attributes
     ----------
     orders
-        Those that it knows.
+        Allowed values of `order`.
     """
 
     orders: ClassVar[Collection[str]] = QUEUE_ORDERS
@@ -397,14 +400,15 @@ class OrderedPolicy(SchedulingPolicy):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """Reservations, and priorities where they are the order."""
+        """Reservations, and priorities if they are the order."""
         return ("reservations", "priority") if self.order == "priority" else ("reservations",)
 
 
 def grant_requests(cluster: ClusterState, take: Callable[[int, float], bool]) -> Iterator[Resize]:
     """Yield the resizes that evolving jobs asked for and that the free nodes allow.
 
-    `take` takes so many nodes until an estimated end, or says no; a negative number gives back.
+    `take(nodes, end)` takes nodes until an estimated end and returns whether it could; a negative number gives
+    nodes back.
     """
     for running, more in requests(cluster):
         if take(more, running.limit):

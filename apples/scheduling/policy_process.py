@@ -1,8 +1,8 @@
 """The child process of a guarded policy: reads states as lines of JSON and writes decisions as lines of JSON.
 
-`guard` starts this module as a program, with the numbers of two open files: the socket to the scheduler, and
-the file for the stack of a crash. This process waits for another one, in which the policy runs: a policy that
-ends its parent ends this one, not the scheduler.
+`guard` starts this module as a program, with the numbers of two open files: the socket to the scheduler, and the
+file for the stack of a crash. This process waits for a child process, which runs the policy: a policy that kills
+its parent kills this process, not the scheduler.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ MAX_MEMORY_BYTES = 1 << 30
 """Address space of a policy beyond that of an empty child process."""
 
 MAX_PRINTED_BYTES = 64 << 10
-"""Of the text that a policy prints, on stderr."""
+"""Maximum bytes of a policy's output, on stderr."""
 
 PR_SET_PDEATHSIG = 1
 
 
 def main(channel: int, crash_report: int) -> int:
-    """Run the policy in a process below this one; return its exit status once it ended."""
+    """Run the policy in a child process; return its exit status after it has ended."""
     pid = os.fork()
     if pid == 0:
         _limit(crash_report)
@@ -66,7 +66,7 @@ def main(channel: int, crash_report: int) -> int:
 
 
 def _limit(crash_report: int) -> None:
-    """Have this process end with its parent, and limit its memory and its output."""
+    """Make this process end with its parent; limit its memory and its output."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     limit = pages * resource.getpagesize() + MAX_MEMORY_BYTES
@@ -102,7 +102,7 @@ class _BoundedOutput:
 
 
 def _serve(channel: socket.socket) -> int:
-    """Make the policy, and answer each state until the scheduler closes the channel."""
+    """Create the policy, and answer each state until the scheduler closes the channel."""
     pid = os.getpid()
     lines = channel.makefile("rb")
     name, options = json.loads(lines.readline())
@@ -127,7 +127,7 @@ def _serve(channel: socket.socket) -> int:
     _send(channel, hello)
     while policy is not None and (state := lines.readline()):
         answer = _answer(policy, from_json(state.decode()))
-        if os.getpid() != pid:  # a policy that forked: one of the two answers
+        if os.getpid() != pid:  # the policy forked: only the original process answers
             os._exit(0)
         _send(channel, answer)
     return 0
@@ -153,7 +153,7 @@ def _answer(policy: SchedulingPolicy, state: ClusterState) -> dict[str, Any]:
 
 
 class _Traced(SchedulingPolicy):
-    """A policy whose generator's line is noted at each decision."""
+    """A policy that records the current line of its generator at each decision."""
 
     def __init__(self, policy: SchedulingPolicy, lines: list[str]) -> None:
         self.inner, self._lines = policy, lines
@@ -169,7 +169,7 @@ class _Traced(SchedulingPolicy):
 
 
 def _plain_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an error; a value that JSON cannot hold, which a user's code may give, as its repr."""
+    """Return the fields of an error; a value without a JSON form, for example of user code, becomes its repr."""
     plain: dict[str, Any] = json.loads(json.dumps({**fields}, default=shortened))
     return plain
 

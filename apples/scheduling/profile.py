@@ -1,7 +1,7 @@
-"""The availability profile: free nodes over time by the estimated ends and the reservations.
+"""The availability profile: free nodes over time, by estimated ends and reservations.
 
-What backfilling plans with (Mu'alem and Feitelson 2001): `releases` are the estimated ends of the running
-jobs, `Profile` finds the earliest time for a job among them and enters its reservation.
+Backfilling plans with this profile (Mu'alem and Feitelson 2001). `releases` returns the estimated ends of the
+running jobs; `Profile` finds the earliest time for a job and enters its reservation.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Interval = tuple[float, float, int]
 """Begin, end and nodes of a reservation."""
 
 MANY_WAITING = 1500
-"""From so many reservations to decide on, compiled loops decide, if numba is installed."""
+"""From this number of reservations on, compiled loops decide the pass if numba is installed."""
 
 
 def compile_plan() -> None:
-    """Import numba and compile the pass of long queues: about 15 s once on a machine, then a second.
+    """Import numba and compile the pass for long queues: about 15 s the first time on a machine, then one second.
 
     A live scheduler calls it before it listens, so that none of its passes waits for the compiler.
     """
@@ -33,21 +33,20 @@ def compile_plan() -> None:
 
 
 class Profile:
-    """A step function of time: how many nodes are free from now on.
+    """A step function: free nodes over time, from now on.
 
     The steps are two sorted arrays, so that a search compares all of them at once and a reservation moves
-    memory instead of objects: with 10,000 reservations a place is found in some tens of microseconds.
+    memory instead of objects: a search takes some tens of microseconds with 10,000 reservations.
 
     Parameters
     ----------
     releases
-        When nodes come free, and how many; a time that is past counts as now.
+        Times at which nodes come free, and their number; a past time counts as now.
     reserved
-        Reservations held already, entered all at once; one that is past begins now. There may be more of
-        them than nodes: see `least`.
+        Existing reservations; a past begin counts as now. They may need more nodes than there are: see `least`.
     blocked
-        What is taken before them, as advance reservations do: down to no node at all, where jobs have more
-        than is left.
+        Intervals that take nodes first, such as advance reservations. If jobs have more nodes than an interval
+        leaves, the level is 0.
 
     Examples
     --------
@@ -77,7 +76,7 @@ class Profile:
         change = np.concatenate([np.array((free, *nodes), dtype=np.int64), -taken, taken])
         order = np.argsort(at, kind="stable")
         at, level = at[order], change[order].cumsum()
-        last = np.ones(len(at), dtype=np.bool_)  # of each instant, the level after all its changes
+        last = np.ones(len(at), dtype=np.bool_)  # the level after all changes of an instant
         np.not_equal(at[1:], at[:-1], out=last[:-1])
         at, level = at[last], level[last]
         self._count = count = len(at)
@@ -93,21 +92,21 @@ class Profile:
 
     @property
     def least(self) -> int:
-        """Fewest nodes that are free at any time; negative where more is reserved than there is."""
+        """Fewest nodes that are free at any time; negative if the reservations exceed the nodes."""
         return int(self._free[: self._count].min())
 
     def earliest(self, nodes: int, seconds: float, after: float | None = None) -> float:
-        """Return the first time from which the nodes are free for so many seconds, inf if there is none.
+        """Return the first time from which the nodes are free for `seconds`, inf if none.
 
         Parameters
         ----------
         after
-            Where the search begins, one of the times of the profile; by default now.
+            Begin of the search, one of the times of the profile; default: now.
         """
         times, free = self._times[: self._count], self._free[: self._count]
         first = 0 if after is None else int(times.searchsorted(after, side="right")) - 1
         enough = free[first:] >= nodes
-        # Steps at which it begins to be enough, and at which it ends; the last of it may have no end.
+        # Steps at which an interval of enough nodes begins and ends; the last interval may have no end.
         turns = (enough[1:] != enough[:-1]).nonzero()[0] + (first + 1)
         begins, ends = turns[0::2], turns[1::2]
         if enough[0]:
@@ -118,7 +117,7 @@ class Profile:
         return float(times[begins[-1]]) if len(begins) > len(ends) else inf
 
     def first_with(self, nodes: int) -> float:
-        """Return the first time at which so many nodes are free for however short, inf if never."""
+        """Return the first time at which the nodes are free for any duration, inf if never."""
         enough = self._free[: self._count] >= nodes
         step = int(enough.argmax())
         return float(self._times[step]) if enough[step] else inf
@@ -131,31 +130,31 @@ class Profile:
         return int(self._free[first:last].min())
 
     def reserve(self, begin: float, end: float, nodes: int) -> None:
-        """Take nodes away from [begin, end); a negative number gives them back. What is past is left."""
+        """Take nodes from the part of [begin, end) that is not past; a negative number gives them back."""
         first, last = self._step_at(begin), self._step_at(instant(end))
         self._free[first:last] -= nodes
 
     def plan(
         self, promises: Sequence[float], jobs: Sequence[tuple[float, int]], *, moves: bool = False
     ) -> list[float]:
-        """Decide one pass of conservative backfilling: return when each job begins, inf if never.
+        """Decide one pass of conservative backfilling; return the begin of each job, inf if never.
 
-        The same compiled, for long queues and for the kernel: `apples.scheduling.loops.compression.plan`;
-        `tests/scheduling/test_profile.py` holds both equal.
+        `apples.scheduling.loops.compression.plan` is the compiled form for long queues and for the kernel;
+        `tests/scheduling/test_profile.py` tests that both are equal.
 
         Parameters
         ----------
         promises
-            Of the first jobs; the profile holds them.
+            Promised begins of the first jobs; the profile contains them.
         jobs
-            Seconds and nodes of each, in the order of the queue. Those without a promise are reserved the
-            earliest place.
+            Seconds and nodes of each job, in the order of the queue. Each job without a promise gets the earliest
+            place.
         moves
-            Whether the promises are moved up, one after another: each to the earliest time that taking it
-            out leaves open, never later than before.
+            Whether the promises move up, one after another: each to the earliest time that is open without it,
+            never later than before.
         """
         if len(jobs) - (0 if moves else len(promises)) >= MANY_WAITING and can_compile():
-            # Numba is imported here only, which takes a second, unless `compile_plan` has done it.
+            # Only this line imports numba, which takes a second, unless `compile_plan` has done it.
             from apples.scheduling.loops import compression  # noqa: PLC0415
 
             begins, self._times, self._free = compression.planned(
@@ -171,7 +170,7 @@ class Profile:
                     self._moved_up(promises[k], seconds, nodes) if moves else promises[k]
                 )
                 continue
-            # From here on no step rises: a job goes behind those of its shape.
+            # From here on no step rises: a job begins no earlier than the jobs of its shape before it.
             begin = self.earliest(nodes, seconds, found.get((seconds, nodes)))
             found[seconds, nodes] = begin
             begins.append(begin)
@@ -180,7 +179,7 @@ class Profile:
         return begins
 
     def _moved_up(self, old: float, seconds: float, nodes: int) -> float:
-        """Move a reservation to the earliest time that taking it out leaves open; return when it begins."""
+        """Move a reservation to the earliest time that is open without it; return its begin."""
         if self.first_with(nodes) >= old:
             return old
         self.reserve(old, old + seconds, -nodes)
@@ -189,7 +188,7 @@ class Profile:
         return begin
 
     def _step_at(self, time: float) -> int:
-        """Return the step that begins at a time, made if there is none; the first for what is past."""
+        """Return the step that begins at a time, inserted if needed; the first step for a past time."""
         count = self._count
         k = int(self._times[:count].searchsorted(time))
         if (k < count and self._times[k] == time) or time <= self.now:
@@ -211,7 +210,7 @@ def _left_by(
     releases: Sequence[tuple[float, int]],
     blocked: Sequence[Interval],
 ) -> tuple[int, list[tuple[float, int]]]:
-    """Return what is free, and comes free, between the intervals; negative numbers where one begins."""
+    """Return the nodes free now and the later changes, with the intervals taken out; negative where one begins."""
     plain = Profile(now, free, releases, blocked)
     levels = np.maximum(plain._free[: plain._count], 0)
     steps = zip(plain._times[1 : plain._count].tolist(), np.diff(levels).tolist(), strict=True)
@@ -219,10 +218,10 @@ def _left_by(
 
 
 def releases(cluster: ClusterState) -> list[tuple[float, int]]:
-    """Return when nodes come free by the estimated ends, and how many, unsorted.
+    """Return the times at which nodes come free by the estimated ends, with their number, unsorted.
 
-    Nodes that a guest shares come free with their owner, before whom the guest ends; or with the guest,
-    where that overran its estimate. Those that an advance reservation has come free at its end.
+    Nodes that a guest shares come free at the end of their owner, or of the guest if that is later because it
+    overran its estimate. Nodes of an advance reservation come free at its end.
     """
     given_back = [(one.end, one.taken) for one in cluster.advance if one.taken]
     return given_back + [

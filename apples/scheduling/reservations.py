@@ -1,8 +1,8 @@
-"""Advance reservations: nodes that are kept from jobs for a time, for maintenance or a course.
+"""Advance reservations: nodes that no job may use for a time, for example for maintenance or a course.
 
-The rule is one: no job may run, by its estimated end, into a reservation for which too few nodes would remain.
-`Margin` says what fits under it; the ledger asks it about every decision, policies by the `Room` they give nodes
-out of. Those that draw a profile enter `blocks` into it, and `profile.releases` has the nodes that come back.
+One rule applies: no job may run, by its estimated end, into a reservation for which too few nodes would remain.
+`Margin` checks the rule; the ledger uses it for every decision, policies use it through `Room`. Policies with a
+profile enter `blocks` into it, and `profile.releases` includes the nodes that come back.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from apples.scheduling.policy import AdvanceReservation, ClusterState
 from apples.scheduling.profile import Interval, releases
 
 Use = tuple[int, float, float]
-"""Nodes, and from when to when they are estimated to be used."""
+"""Nodes, and the estimated begin and end of their use."""
 
 
 def blocks(cluster: ClusterState) -> list[Interval]:
-    """Return what the reservations are still to take, of nodes that are free or will be."""
+    """Return the intervals for which reservations still have to take nodes."""
     now = cluster.time
     return [
         (max(one.begin, now), one.end, one.nodes - one.taken)
@@ -32,7 +32,8 @@ def blocks(cluster: ClusterState) -> list[Interval]:
 
 def nodes_left(cluster: ClusterState, until: float) -> int:
     """Return the fewest nodes that the reservations leave to jobs now and at any moment before a time."""
-    # At a moment that is past no more are counted than now: what is over is not in the list.
+    # A begin that is past counts no more nodes than now, since the list holds no reservation that is
+    # over.
     moments = [cluster.time, *(one.begin for one in cluster.advance if one.begin < until)]
     return cluster.nodes - max(
         sum(one.nodes for one in cluster.advance if one.begin <= at < one.end) for at in moments
@@ -40,12 +41,12 @@ def nodes_left(cluster: ClusterState, until: float) -> int:
 
 
 class Margin:
-    """The nodes that may still be given to jobs which are estimated to run into a reservation.
+    """The nodes that jobs with an estimated end inside or after a reservation may still get.
 
     Parameters
     ----------
     now, free, ends
-        As of a `Profile`: nodes that are free, and when others come free by the estimated ends.
+        As for a `Profile`: nodes free now, and the estimated ends at which others come free.
     advance
         The reservations that are not over.
 
@@ -68,21 +69,21 @@ class Margin:
         self._missing = [one for one in advance if one.nodes > one.taken]
         self._free = free
         self.begins = sorted({max(one.begin, now) for one in self._missing})
-        # Of the reservations that were asked about so far: most lie beyond all jobs.
+        # Spare nodes of the first reservations, computed on demand: most reservations begin after all jobs.
         self.spare: list[int] = []
         ends = sorted(ends) if self._missing else ()
         self._times, self._nodes = [end for end, _ in ends], [0, *accumulate(n for _, n in ends)]
 
     @classmethod
     def of(cls, cluster: ClusterState) -> Margin:
-        """Return the margin of a state; nodes that are being left count as free."""
+        """Return the margin of a state; leaving nodes count as free."""
         if not cluster.advance:
             return cls(cluster.time, 0, (), ())
         free = cluster.free + cluster.leaving
         return cls(cluster.time, free, releases(cluster), cluster.advance)
 
     def _reach(self, until: float) -> None:
-        """See that the spare nodes of all reservations are known that begin before a time."""
+        """Compute the spare nodes of all reservations that begin before a time."""
         while len(self.spare) < len(self.begins) and self.begins[len(self.spare)] < until:
             at = self.begins[len(self.spare)]
             due = sum(one.nodes - one.taken for one in self._missing if one.begin <= at < one.end)
@@ -90,7 +91,7 @@ class Margin:
             self.spare.append(there - due)
 
     def crossed(self, *uses: Use) -> float:
-        """Return when the first reservation begins for which these would leave too few nodes, inf if none."""
+        """Return the begin of the first reservation that these uses would leave too few nodes, inf if none."""
         self._reach(max(end for _, _, end in uses))
         for at, spare in zip(self.begins, self.spare, strict=False):
             more = _used_at(at, uses)
@@ -99,7 +100,7 @@ class Margin:
         return inf
 
     def take(self, *uses: Use) -> bool:
-        """Take nodes until their estimated ends, unless a reservation lacks them then; return whether.
+        """Take nodes until their estimated ends unless a reservation would lack them; return the success.
 
         A negative number gives back.
         """
@@ -120,7 +121,7 @@ class Room:
     free
         Nodes free now.
     margin
-        What reservations leave of them.
+        The limit that reservations put on them.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -129,7 +130,7 @@ class Room:
         self.margin = Margin.of(cluster)
 
     def take(self, nodes: int, end: float) -> bool:
-        """Take free nodes until an estimated end, unless they are too few or reserved by then.
+        """Take free nodes until an estimated end, unless too few are free or a reservation needs them before.
 
         A negative number gives back.
         """

@@ -23,12 +23,12 @@ from apples.scheduling.policy import (
 
 SCHEMA = "apples.state/2"
 MAX_CHARACTERS = 256 << 20
-"""Of a state that `from_json` reads: a million jobs have less."""
+"""Maximum length of a state for `from_json`; a million jobs need less."""
 
 JOB_FIELDS = tuple(field.name for field in fields(Job))
 KIND = JOB_FIELDS.index("kind")
 job_values = operator.attrgetter(*JOB_FIELDS)
-#: Places in a `RunningJob` without its job.
+#: Positions in a `RunningJob` without its job.
 MATES, NODE_IDS = RunningJob._fields.index("mates") - 1, RunningJob._fields.index("node_ids") - 1
 MESSAGES, WORK = RunningJob._fields.index("messages") - 1, RunningJob._fields.index("work") - 1
 PARTS = NodeLoad._fields.index("parts")
@@ -65,7 +65,7 @@ def running_of(row: Sequence[Any], job: Job) -> RunningJob:
 
 
 def load_of(row: Sequence[Any]) -> NodeLoad:
-    """Return the load of a node of a row."""
+    """Return the node load of a row."""
     return NodeLoad(*row)._replace(parts=tuple((str(part), free) for part, free in row[PARTS]))
 
 
@@ -82,18 +82,18 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "usage": ReadOnly,
     "node_states": lambda values: tuple(map(NodeOccupancy, values)),
 }
-"""How a field of a state is read, where it is neither a number nor a list of numbers."""
+"""Field of a state -> its reader, for fields that are neither a number nor a list of numbers."""
 
 
 def field_of(name: str, value: Any) -> Any:
-    """Return a field of a state of the type that a state has."""
+    """Return the value of a field in the type that `ClusterState` has."""
     if name in READERS:
         return READERS[name](value)
     return tuple(value) if isinstance(value, list) else value
 
 
 def to_json(state: ClusterState) -> str:
-    """Return a state as one JSON object; times that never come are the words `inf` and `-inf`.
+    """Return a state as one JSON object; infinite times become the strings `inf` and `-inf`.
 
     Examples
     --------

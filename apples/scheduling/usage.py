@@ -1,4 +1,4 @@
-"""What each user has used of a cluster, the past counted less and less: what fair share is judged by."""
+"""The decayed usage of a cluster by each user, on which fair share is based."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from typing import Any
 
 
 class UserUsage:
-    """Processor-seconds by user, those of a half-life ago counted half.
+    """Processor-seconds by user, with a weight that halves every half-life.
 
-    What a job uses is entered piece by piece, each from where the last one ended, so that a user's jobs count
-    while they run.
+    The usage of a job is entered in pieces, each from the end of the last, so that jobs count while they run.
 
     Parameters
     ----------
     half_life
-        Seconds; 0: nothing is ever forgotten.
+        Seconds; 0: no decay.
 
     Attributes
     ----------
@@ -39,7 +38,7 @@ class UserUsage:
         self._entered: dict[int, float] = {}
 
     def enter(self, job: int, user: str, start: float, until: float, processors: float) -> None:
-        """Enter what a job has used, on so many processors, since its start or its last entry."""
+        """Enter the usage of a job on `processors` processors since its start or its last entry."""
         since = max(start, self._entered.get(job, start))
         self._entered[job] = until
         if until > since:
@@ -50,22 +49,22 @@ class UserUsage:
             self._used[user] = self._used.get(user, 0.0) + processors * seconds
 
     def forget(self, job: int) -> None:
-        """Let a job that ended be entered anew, if it ever starts again."""
+        """Forget the last entry of an ended job, so that a later run of it counts from its start."""
         self._entered.pop(job, None)
 
     def until(self, time: float) -> dict[str, float]:
-        """Return what each user has used, as it counts at a time."""
+        """Return the decayed usage of each user at a time."""
         self._move_to(time)
         return dict(self._used)
 
     def copy(self, half_life: float | None = None) -> UserUsage:
-        """Return a copy, by another half-life if one is given."""
+        """Return a copy, with another half-life if given."""
         made = UserUsage(self.half_life if half_life is None else half_life)
         made._used, made._time, made._entered = dict(self._used), self._time, dict(self._entered)
         return made
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the usage as a JSON object."""
         entered = {str(job): until for job, until in self._entered.items()}
         return {
             "half_life": self.half_life, "time": self._time, "used": dict(self._used), "entered": entered,
@@ -78,7 +77,7 @@ class UserUsage:
         Raises
         ------
         ValueError, TypeError, KeyError, AttributeError
-            It is none.
+            The document is invalid.
         """
         half_life = float(document["half_life"])
         if not 0.0 <= half_life < inf:

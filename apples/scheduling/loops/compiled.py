@@ -1,7 +1,7 @@
 """Compile loops over arrays with numba.
 
-The order of operations and the arithmetic are those of the event engine, so the result is the same bit for bit:
-no fastmath, no sum() or numpy reduction, whose order of summation is their own.
+The order of operations and the arithmetic are those of the event engine, so the result is the same bit for bit: no
+fastmath, and no sum() or numpy reduction, since these choose their own order of summation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Numbers = NDArray[Any]
 FOREVER = 1e300  # seconds
 COMPILED = can_compile()
 
-#: Where compiled functions are, as patterns in the package: those of other rooms are compiled into ours.
+#: Files with compiled functions, as patterns in the package; numba inlines functions across subpackages.
 SOURCES = (
     "scheduling/instants.py",
     "scheduling/loops/*.py",
@@ -50,10 +50,10 @@ def _sources_digest() -> str:
 
 
 def _compile(function: F, **how: bool) -> F:
-    """Compile with numba; the result is kept on disk under the digest of all sources.
+    """Compile with numba; cache the result on disk under the digest of all sources.
 
-    numba itself keeps a function until the function's own file changes, and would go on with an old
-    copy of a function of another file that was compiled into it.
+    numba's own cache checks only the function's own file. It would keep using an old copy of a function from
+    another file that was compiled into it.
     """
     if numba is None or not COMPILED:
         return function
@@ -67,13 +67,13 @@ def _compile(function: F, **how: bool) -> F:
 
 
 def _folder() -> Path:
-    """Return where compiled functions are kept."""
+    """Return the cache folder of compiled functions."""
     chosen = numba.config.CACHE_DIR if numba is not None else ""
     return Path(chosen or user_folder("cache") / "compiled" / DIGEST)
 
 
 def was_compiled(function: str) -> bool:
-    """Return whether a compiled function of that name is kept on this machine."""
+    """Return whether this machine's cache has a compiled function of that name."""
     return any(_folder().rglob(f"*.{function}-*.nbi"))
 
 
@@ -81,7 +81,7 @@ DIGEST = _sources_digest() if COMPILED else ""
 
 
 def compiled(function: F) -> F:
-    """Return the function compiled with numba (kept on disk between processes), or as it is."""
+    """Return the function compiled with numba (cached on disk), or unchanged without numba."""
     return _compile(function)
 
 
@@ -94,7 +94,7 @@ def inner(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Compile a small function into those that call it: each array passed costs two atomic counts."""
+    """Compile a small function into its callers: each array argument costs two atomic counts."""
     return _compile(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 

@@ -1,15 +1,14 @@
-"""One pass of conservative backfilling: which promises move when units come free, and what new jobs are promised.
+"""One pass of conservative backfilling: move promises when units come free, and promise new jobs their start.
 
-Each waiting job, in the order of the queue, gives its reservation up and takes the earliest one then open
-(Mu'alem and Feitelson 2001). Its old one is open, so no reservation moves back.
+Each waiting job, in the order of the queue, gives up its reservation and takes the earliest possible one (Mu'alem
+and Feitelson 2001). Its old reservation remains possible, so no reservation moves back.
 
-What makes it fast, with the result unchanged:
+Two shortcuts leave the result unchanged:
 
-* a job can move only if there is room for all of it before its reservation, or if its units are free just
-  before that;
-* the first is asked once for all jobs of one *shape* (units and request alike): before a place that was found
-  there is none until units come free, and then only one that reaches into what came free. Nor is there one
-  for a longer request of as many units.
+* a job can move only if all of it fits before its reservation, or if its units are free just before that;
+* the first condition is tested once for all jobs of one *shape* (equal units and request). A shape has no place
+  earlier than the one found until units come free, and then only a place that overlaps an interval that came free.
+  The same holds for a longer request of as many units.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ from apples.scheduling.loops.profile import (
 
 __all__ = ["Places", "no_places", "plan", "planned", "release", "shapes_of"]
 
-KEPT = 1024  # stretches that came free lately and are kept
-ALIKE = 32  # shapes of the same units that are asked for what they know
+KEPT = 1024  # last intervals that came free
+ALIKE = 32  # shapes of the same units that share their bounds
 FREED, CHANGES = range(2)  # indices of Places.tally
 
 
 class Places(NamedTuple):
-    """The first place of each shape of job in a profile, and what came free since it was found.
+    """The first place of each shape of job in a profile, and the intervals that came free since the search.
 
     Attributes
     ----------
     tally
-        By the indices FREED and CHANGES: how often units came free, how often the profile changed.
+        Two counters at the indices FREED and CHANGES: releases of units, and changes of the profile.
     units
-        By shape: those that a job of it needs. Shapes are in the order of their units, then of their requests.
+        By shape: the units of a job. Shapes are in the order of their units, then of their requests.
     found
-        By shape: before this time there was no place for a job of it.
+        By shape: a lower bound of the first place of a job.
     known
-        By shape, two numbers: `tally` of FREED and CHANGES then, -1 if no place was looked for.
+        By shape, two numbers: `tally` of FREED and CHANGES at the last search, -1 before any search.
     stretch, most
-        The last `KEPT` stretches that came free: from when to when, the most units free there then.
+        The last `KEPT` intervals that came free: begin and end, and the most units free in the interval then.
     """
 
     tally: Numbers
@@ -73,7 +72,7 @@ class Places(NamedTuple):
 
 
 def no_places(units: NDArray[np.int64]) -> Places:
-    """Return that of no shape a place is known."""
+    """Return `Places` without a known place for any shape."""
     return Places(
         integers(2), units, zeros(len(units)), integers(2 * len(units), -1), zeros(2 * KEPT),
         integers(KEPT),
@@ -82,14 +81,14 @@ def no_places(units: NDArray[np.int64]) -> Places:
 
 @inlined
 def reserve(m: Places, p: BlockedProfile, begin: float, end: float, units: int) -> None:
-    """Take units from the profile from one time to another."""
+    """Take units from the profile in [begin, end)."""
     take(p, begin, end, units)
     m.tally[CHANGES] += 1
 
 
 @inlined
 def release(m: Places, p: BlockedProfile, begin: float, end: float, units: int) -> None:
-    """Give units back to the profile from one time to another."""
+    """Give units back to the profile in [begin, end)."""
     take(p, begin, end, -units)
     k = m.tally[FREED] % KEPT
     m.stretch[2 * k] = begin
@@ -103,15 +102,15 @@ def release(m: Places, p: BlockedProfile, begin: float, end: float, units: int) 
 def first_place(
     m: Places, p: BlockedProfile, now: float, shape: int, seconds: float, units: int, old: float
 ) -> float:
-    """Return the first time from `now` on from which the units are free for so long.
+    """Return the first time from `now` on from which the units are free for `seconds`.
 
-    Or any before which there is none, if there is none that ends before `old`.
+    If no such place ends before `old`, any lower bound of the first time may be returned.
     """
     found = float(m.found[shape])
     if found >= now and m.known[2 * shape + 1] == m.tally[CHANGES]:
         return found
     if m.known[2 * shape] < 0:
-        # What is known of a shorter request holds for this one, too.
+        # The bound of a shorter request holds for this request, too.
         for s in range(shape - 1, max(shape - ALIKE, 0) - 1, -1):
             if m.units[s] != units:
                 break
@@ -123,7 +122,7 @@ def first_place(
     if m.known[2 * shape] < 0 or m.tally[FREED] - m.known[2 * shape] > KEPT:
         after, until = now, FOREVER
     else:
-        # There is no new place but those that reach into what came free since; a second for rounding.
+        # A new place overlaps an interval that came free since; one second allows for rounding.
         for i in range(m.known[2 * shape], m.tally[FREED]):
             k = i % KEPT
             if units <= m.most[k]:
@@ -149,12 +148,13 @@ def compress(
     request: Numbers,
     promise: Numbers,
 ) -> float:
-    """Move the promises of so many waiting jobs; return the earliest promise.
+    """Move the promises of the first `count` waiting jobs; return the earliest promise.
 
-    `waiting` are the jobs in the order of the queue; the arrays behind are by job.
+    `waiting` holds the jobs in the order of the queue; `shape`, `need`, `request` and `promise` are indexed by
+    job.
     """
     due = FOREVER
-    # The units free just before the last promise that was looked at, and what the tally of CHANGES was then.
+    # Units free just before the last promise examined, that promise, and the tally of CHANGES then.
     before, last, looked = 0, now, -1
     for q in range(count):
         j = waiting[q]
@@ -165,7 +165,7 @@ def compress(
             if begin < now or m.known[2 * s] != m.tally[FREED] or begin + request[j] <= old:
                 begin = first_place(m, p, now, s, request[j], need[j], old)
             if begin + request[j] > old:
-                # No room for all of it before: it may still begin before and reach into its own.
+                # All of it does not fit before: it may still begin before and overlap its own reservation.
                 if old != last or looked != m.tally[CHANGES]:
                     before, last, looked = free_before(p, old), old, m.tally[CHANGES]
                 begin = run_before(p, now, old, need[j]) if need[j] <= before else old
@@ -195,9 +195,9 @@ def plan(
 ) -> float:
     """Decide one pass of conservative backfilling; return the earliest of the promises that it made or moved.
 
-    The first `kept` of so many waiting jobs have promises, which the profile holds; with `moves` they are moved
-    up. The others are promised the earliest place behind all before them. The same for short queues, without
-    numba: `apples.scheduling.profile.Profile.plan`; `tests/scheduling/test_profile.py` holds both equal.
+    The first `kept` of the `count` waiting jobs have promises, which the profile holds; with `moves` they move up.
+    Each other job is promised the earliest place that the jobs before it leave. The same for short queues, without
+    numba: `apples.scheduling.profile.Profile.plan`; `tests/scheduling/test_profile.py` tests that both are equal.
     """
     due = FOREVER
     if moves:
@@ -215,7 +215,7 @@ def plan(
 def shapes_of(
     need: NDArray[np.int64], request: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for each job the number of its shape, need and request together, and the need of each shape."""
+    """Return the shape (need and request) of each job as a number, and the need of each shape."""
     order = np.lexsort((request, need))
     differs = np.zeros(len(need), dtype=np.bool_)
     differs[1:] = (np.diff(need[order]) != 0) | (np.diff(request[order]) != 0)
@@ -232,18 +232,18 @@ def planned(
     jobs: Sequence[tuple[float, int]],
     moves: bool,
 ) -> tuple[list[float], NDArray[np.float64], NDArray[np.int64]]:
-    """Return when each job begins after one pass, inf if never, and the profile then.
+    """Return the begin of each job after one pass, inf if never, and the profile after the pass.
 
     Parameters
     ----------
     times, levels
         The steps of the profile that holds the promises; the first step is now.
     promises
-        Of the first jobs.
+        The promised begins of the first jobs.
     jobs
         Seconds and nodes of each, in the order of the queue.
     moves
-        Whether the promises are moved up.
+        Whether the promises move up.
     """
     seconds, nodes = zip(*jobs, strict=True)
     need, request = np.array(nodes, dtype=np.int64), np.array(seconds, dtype=np.float64)

@@ -1,9 +1,9 @@
 """The availability profile in blocks: free units over time, for thousands of waiting jobs.
 
-The same profile as a value: `apples.scheduling.profile`. The steps are kept in blocks of at most `BLOCK`, each
-with its least and its most level: a search passes over a block where nothing fits, or everything, at a
-look, and what holds for a whole block is entered once. Neighbours of few steps are put together, so that
-a block has a quarter of `BLOCK` on average at least.
+`apples.scheduling.profile` has the same profile as a value. Each block holds at most `BLOCK` steps, with its
+lowest and highest level. A search skips a block where nothing fits, or everything, in one comparison, and a change
+of a whole block is entered once. Small neighbouring blocks are merged, so that a block has at least a quarter of
+`BLOCK` steps on average.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from apples.scheduling.loops.compiled import (
     zeros,
 )
 
-BLOCK = 64  # most steps of a block
-#: Of a block: its steps, their least and their most level, what all levels are short of; its steps follow.
+BLOCK = 64  # maximum steps of a block
+#: Layout of a block: count of steps, lowest and highest level, shift of all levels, then the steps.
 COUNT, LOW, HIGH, SHIFT, FIRST = range(5)
 ROW = FIRST + BLOCK
 
 
 class BlockedProfile(NamedTuple):
-    """A step function of time: how many units are free from a time on; the last level lasts for ever.
+    """A step function: free units over time; the last level lasts for ever.
 
-    These are few arrays since each array passed to a compiled function costs two atomic counts.
+    It has few arrays since each array argument of a compiled function costs two atomic counts.
 
     Attributes
     ----------
     order
-        The number of blocks in use, the blocks in the order of time, and those not in use. A block is the
-        position of its row in the other two.
+        The number of blocks in use, the blocks in the order of time, and those not in use. A block is the offset
+        of its row in `cell` and `time`.
     cell
-        Rows of COUNT to SHIFT, and the levels.
+        Rows with COUNT, LOW, HIGH and SHIFT, then the levels.
     time
-        Rows of when steps begin, at the positions of their levels.
+        Rows with the begins of the steps, at the positions of their levels.
     """
 
     order: Numbers
@@ -51,7 +51,7 @@ class BlockedProfile(NamedTuple):
 
 
 def blocked_profile(capacity: int, steps: int) -> BlockedProfile:
-    """Return a profile of one level, with room for so many steps."""
+    """Return a profile of one level, with room for `steps` steps."""
     blocks = 4 * steps // BLOCK + 4
     order = np.arange(-1, blocks) * ROW
     order[0] = 1
@@ -63,7 +63,7 @@ def blocked_profile(capacity: int, steps: int) -> BlockedProfile:
 
 
 def profile_of(times: NDArray[np.float64], levels: NDArray[np.int64], more: int) -> BlockedProfile:
-    """Return the profile of such steps, with room for so many more."""
+    """Return the profile of these steps, with room for `more` further steps."""
     profile = blocked_profile(0, len(times) + more)
     half = BLOCK // 2
     blocks = -(-len(times) // half)
@@ -80,7 +80,7 @@ def profile_of(times: NDArray[np.float64], levels: NDArray[np.int64], more: int)
 
 
 def steps_of(profile: BlockedProfile) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return when the steps of a profile begin, and their levels."""
+    """Return the begins of the steps of a profile, and their levels."""
     times, levels = [], []
     for block in profile.order[1 : profile.order[0] + 1]:
         steps = slice(block + FIRST, block + FIRST + profile.cell[block + COUNT])
@@ -118,7 +118,7 @@ def step_at(p: BlockedProfile, block: int, time: float) -> int:
 
 @inlined
 def measure(p: BlockedProfile, block: int) -> None:
-    """Find a block's least and most level."""
+    """Compute a block's lowest and highest level."""
     first = block + FIRST
     low = high = p.cell[first]
     for k in range(first + 1, first + p.cell[block + COUNT]):
@@ -130,7 +130,7 @@ def measure(p: BlockedProfile, block: int) -> None:
 
 @inner
 def remove_block(p: BlockedProfile, at: int) -> None:
-    """Take the block at a position out of use."""
+    """Remove the block at a position."""
     block, last = p.order[at], p.order[0]
     for i in range(at, last):
         p.order[i] = p.order[i + 1]
@@ -140,7 +140,7 @@ def remove_block(p: BlockedProfile, at: int) -> None:
 
 @inner
 def split(p: BlockedProfile, at: int) -> None:
-    """Move the later half of the steps of the full block at a position to a block behind it."""
+    """Split the full block at a position: move the later half of its steps to a new block after it."""
     last = p.order[0] + 1
     block, new = p.order[at], p.order[last]
     for i in range(last, at + 1, -1):
@@ -159,7 +159,7 @@ def split(p: BlockedProfile, at: int) -> None:
 
 @inner
 def merge(p: BlockedProfile, at: int) -> None:
-    """Put the blocks at a position and behind it together."""
+    """Merge the block at a position with the next."""
     block, other = p.order[at], p.order[at + 1]
     count = p.cell[block + COUNT]
     more = p.cell[other + SHIFT] - p.cell[block + SHIFT]
@@ -174,7 +174,7 @@ def merge(p: BlockedProfile, at: int) -> None:
 
 @inlined
 def begin_step(p: BlockedProfile, time: float) -> None:
-    """Make sure that a step begins at a time."""
+    """Insert a step that begins at a time, unless one exists."""
     at = block_at(p, time)
     if p.cell[p.order[at] + COUNT] == BLOCK:
         split(p, at)
@@ -192,7 +192,7 @@ def begin_step(p: BlockedProfile, time: float) -> None:
 
 @inlined
 def end_step(p: BlockedProfile, time: float) -> None:
-    """Take the step that begins at a time out if its level is that of the one before."""
+    """Remove the step that begins at a time if it has the level of the step before."""
     at = block_at(p, time)
     block = p.order[at]
     k = step_at(p, block, time)
@@ -216,7 +216,7 @@ def end_step(p: BlockedProfile, time: float) -> None:
         return
     if first:
         measure(p, block)
-    # Neighbours of few steps are put together: there are never more blocks than there is room for.
+    # Merging small neighbours keeps the number of blocks within the allocated room.
     count, few = p.cell[block + COUNT], BLOCK // 2
     if at < p.order[0] and count + p.cell[p.order[at + 1] + COUNT] <= few:
         merge(p, at)
@@ -259,7 +259,7 @@ def take(p: BlockedProfile, begin: float, end: float, units: int) -> None:
 
 @inlined
 def most_between(p: BlockedProfile, begin: float, end: float) -> int:
-    """Return no less than the most units that are free at once in [begin, end)."""
+    """Return an upper bound of the units that are free at any time in [begin, end)."""
     at = block_at(p, begin)
     most = p.cell[p.order[at] + HIGH]
     while at < p.order[0] and p.time[p.order[at + 1] + FIRST] < end:
@@ -270,7 +270,7 @@ def most_between(p: BlockedProfile, begin: float, end: float) -> int:
 
 @inlined
 def forget_before(p: BlockedProfile, now: float) -> None:
-    """Take the blocks that are past out of use."""
+    """Remove the blocks that lie before `now`."""
     while p.order[0] > 1 and p.time[p.order[2] + FIRST] <= now:
         remove_block(p, 1)
 
@@ -286,9 +286,9 @@ def earliest(
     units: int,
     by: float,
 ) -> float:
-    """Return the first time from `now` on from which the units are free for so long.
+    """Return the first time from `now` on from which the units are free for `seconds`.
 
-    Or any before which there is none, if none ends by a time.
+    If no such place ends by the time `by`, any lower bound of the first time may be returned.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def earliest(
     k = step_at(p, block, max(now, after))
     fits = False
     begin = now
-    seconds -= HALF_INSTANT  # what it ends with may end in the same instant
+    seconds -= HALF_INSTANT  # the step may end in the same instant
     while True:
         last = block + FIRST + p.cell[block + COUNT]
         if fits and p.time[k] >= begin + seconds:
@@ -334,7 +334,7 @@ def earliest(
 
 @inlined
 def free_before(p: BlockedProfile, time: float) -> int:
-    """Return how many units are free just before a time that is not the first."""
+    """Return the units that are free just before a time, which is not the first."""
     at = block_at(p, time)
     block = p.order[at]
     k = step_at(p, block, time)
@@ -348,7 +348,7 @@ def free_before(p: BlockedProfile, time: float) -> int:
 
 @inner
 def run_before(p: BlockedProfile, now: float, end: float, units: int) -> float:
-    """Return from when on the units are free up to `end`; `end` itself if they are not just before."""
+    """Return the time from which the units are free up to `end`; `end` if they are not free just before it."""
     at = block_at(p, end)
     block = p.order[at]
     k = step_at(p, block, end)

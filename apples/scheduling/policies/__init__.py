@@ -1,10 +1,9 @@
-"""The scheduling policies, by the names the command line knows them by.
+"""The scheduling policies, by their names on the command line.
 
 Read `rigid` (FCFS, first-fit, SJF), `easy`, `conservative`, `equipartition`, `slowdown_driven` (SD-Policy),
 `slurm` (main and backfill schedulers under a priority), `migration` (EASY that moves jobs off loaded nodes:
-Dynamite's decider, and payback), `topology_aware` (another policy's starts on the CPUs of one host). These are the
-policies as values; `apples.simulation.run.KERNELS` lists those that also have a compiled kernel in
-`apples.simulation.kernels`.
+Dynamite's decider, and payback), `topology_aware` (another policy's starts on the CPUs of one host).
+`apples.simulation.run.KERNELS` lists the policies that also have a compiled kernel in `apples.simulation.kernels`.
 """
 
 from collections.abc import Mapping

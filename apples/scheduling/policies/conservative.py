@@ -1,6 +1,6 @@
 """Conservative backfilling: every waiting job holds a reservation that no later job may delay.
 
-The pass exists in a second form, compiled: `apples.simulation.kernels.conservative`.
+`apples.simulation.kernels.conservative` has a compiled form of the pass.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from apples.scheduling.reservations import Room, blocks
 
 @dataclass(frozen=True)
 class Conservative(OrderedPolicy):
-    """Promise every job the earliest time that the promises before it leave.
+    """Promise every job the earliest start that the promises before it leave.
 
-    When nodes come free before their estimated time, or a job is withdrawn, every waiting job, in the
-    order of the queue, is moved to the earliest time that taking it out leaves open: never later than
-    promised. Promises last as long as the machine they were made for. Where they no longer fit (nodes
-    were lost, a job overran its estimate) or a job without one stands ahead of one that has one (its run
-    was lost, or it is so wide that it had to wait for a repair), all are made anew in the order of the
-    queue. A job of more nodes than are in service has no promise. In the order of priorities a job with a
-    larger one that comes takes precedence over the promises there are: all are made anew. An evolving job
-    gets the nodes that it asks for where that delays no promise.
+    When nodes come free before their estimated time, or a job is withdrawn, every waiting job, in the order of the
+    queue, moves to the earliest time that is open without its own reservation: never later than promised. The
+    policy makes all promises anew, in the order of the queue, in three cases. First, the old promises no longer
+    fit: nodes were lost, or a job overran its estimate. Second, a job without a promise is ahead of a job with a
+    promise: its run was lost, or it had to wait for a repair. Third, a job of a larger priority arrives in the
+    order of priorities. A job of more nodes than are in service has no promise. An evolving job gets the nodes
+    that it asks for if that delays no promise.
 
     Attributes
     ----------
     order
-        Of the queue, one of `QUEUE_ORDERS`.
+        Order of the queue, one of `QUEUE_ORDERS`.
 
     Examples
     --------
@@ -57,7 +56,7 @@ class Conservative(OrderedPolicy):
     """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass, and the promises that are new."""
+        """Yield the starts and the new promises of this pass."""
         events = cluster.events
         due = None
         if events.ended and events == Events(ended=events.ended) and not requests(cluster):
@@ -66,9 +65,9 @@ class Conservative(OrderedPolicy):
 
 
 def _due(cluster: ClusterState) -> list[Start] | None:
-    """Return the starts where jobs did nothing but end when they were estimated to: no promise moves.
+    """Return the starts if the only events are jobs that ended at their estimates: no promise moves.
 
-    None if it is not so simple: a job has no promise, or not the nodes that it was promised.
+    None if a full plan is needed: a job has no promise, or its promised nodes are not free.
     """
     promises = cluster.reservations
     if len(promises) < len(cluster.queue):
@@ -84,7 +83,7 @@ def _due(cluster: ClusterState) -> list[Start] | None:
 
 
 def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
-    """Yield the starts, and the promises that are new, with the whole profile drawn."""
+    """Yield the starts and the new promises from a complete profile."""
     now, free = cluster.time, cluster.free
     nodes_for, in_service = cluster.nodes_for, cluster.nodes
     wide = [(job, nodes_for(job.processors)) for job in in_order(cluster.queue, order)]
@@ -121,7 +120,7 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
         list(promises.values()), [(job.requested, nodes) for job, nodes in queue], moves=moves
     )
     for (job, nodes), begin in zip(queue, begins, strict=True):
-        # With a pass an event, a promise may be due a pass before its nodes are left.
+        # With one pass for each event, a promise may be due one pass before its nodes come free.
         if begin <= now and nodes <= free:
             free -= nodes
             yield Start(job.id, nodes)
@@ -133,10 +132,10 @@ def _plan(cluster: ClusterState, order: str) -> Iterator[Decision]:
 def _grown(
     asking: Iterable[tuple[RunningJob, int]], profile: Profile, free: int
 ) -> Iterator[Decision]:
-    """Yield the growths of evolving jobs for which the promises leave room until their estimated ends."""
+    """Yield the growths of evolving jobs that fit beside the promises until their estimated ends."""
     for running, more in asking:
         if running.limit <= profile.now:
-            continue  # it is due in this instant
+            continue  # it ends in this instant
         if 0 < more <= min(free, profile.least_between(profile.now, running.limit)):
             free -= more
             profile.reserve(profile.now, running.limit, more)

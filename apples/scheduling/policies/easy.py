@@ -1,7 +1,7 @@
-"""EASY backfilling: jobs may overtake as long as the first in the queue is not delayed.
+"""EASY backfilling: a job may overtake if it does not delay the first job of the queue.
 
-The pass exists in a second form, compiled: `apples.simulation.kernels.backfill`.
-`tests/simulation/test_oracles.py` holds both equal, bit for bit.
+`apples.simulation.kernels.backfill` has a compiled form of the pass. `tests/simulation/test_oracles.py` tests that
+both are equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from apples.scheduling.policy import ClusterState, OrderedPolicy, requests
 from apples.scheduling.profile import Profile, releases
 from apples.scheduling.reservations import Room, blocks
 
-#: Orders of the queue; ties go by (submit, id).
+#: Orders of the queue; (submit, id) breaks ties.
 ORDERS: Mapping[str, Callable[[Job], float]] = {
     "fcfs": lambda job: job.submit,
     "priority": lambda job: -job.priority,
@@ -31,18 +31,19 @@ ORDERS: Mapping[str, Callable[[Job], float]] = {
 
 
 class HeadReservation(Room):
-    """The nodes of a pass, and what of them the first waiting job leaves to others.
+    """The nodes of a pass, and those that the first waiting job leaves to others.
 
     Attributes
     ----------
     shadow
-        First estimated end at which the first job's nodes are free, as the end of that instant; inf while
-        there is no such job, and where so many nodes are not in service.
+        First estimated end at which the first job's nodes are free, as the end of that instant; inf without a
+        waiting job, and if it needs more nodes than are in service.
     spare
-        Nodes left over then, all releases of that instant counted; where an advance reservation begins before
-        the first job is estimated to end, at any time while it runs.
+        Nodes left over then, after all releases of that instant. If an advance reservation begins before the first
+        job's estimated end: the nodes left over at any time while it runs.
     until
-        Up to when `spare` holds: the shadow, or that job's estimated end where there is such a reservation.
+        Time up to which `spare` holds: the shadow, or the first job's estimated end if there is such a
+        reservation.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -52,9 +53,9 @@ class HeadReservation(Room):
         self.spare = 0
 
     def hold(self, need: int, seconds: float, ends: Collection[tuple[float, int]]) -> None:
-        """Hold so many nodes from the first estimated end on at which they are free, for so many seconds.
+        """Reserve `need` nodes for `seconds`, from the first estimated end at which they are free.
 
-        Free until the job's own end, where an advance reservation begins before that.
+        If an advance reservation begins before the job's end, they must be free until that end.
         """
         self.shadow = self.until = inf
         self.spare = 0
@@ -76,7 +77,7 @@ class HeadReservation(Room):
             self.spare = left - need
 
     def take(self, nodes: int, end: float) -> bool:
-        """Take free nodes as a `Room` does, unless it would delay the first job."""
+        """Take free nodes as a `Room` does, unless that would delay the first job."""
         if end > self.shadow and nodes > self.spare:
             return False
         if not super().take(nodes, end):
@@ -93,9 +94,9 @@ class Easy(OrderedPolicy):
     Attributes
     ----------
     order
-        Of the queue, a name of `ORDERS`.
+        Order of the queue, a name of `ORDERS`.
     depth
-        Waiting jobs behind the first that are examined; -1 all.
+        Number of waiting jobs after the first that are examined; -1: all.
 
     Examples
     --------
@@ -119,7 +120,7 @@ class Easy(OrderedPolicy):
     depth: int = -1
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass, and the growths of evolving jobs that do not delay the first."""
+        """Yield the starts of this pass, and the growths of evolving jobs without delay for the first."""
         room = HeadReservation(cluster)
         ends = releases(cluster)
         growing = []

@@ -1,4 +1,4 @@
-"""Equipartition: every admitted job gets its minimum, the rest of the machine is shared equally."""
+"""Equipartition: every admitted job gets its minimum; all share the rest of the machine equally."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from apples.topology.distribute import distribute
 
 @dataclass(frozen=True)
 class Equipartition(SchedulingPolicy):
-    """Let in every job whose minimum fits; divide the machine among those let in.
+    """Admit every job with a minimum that fits; divide the machine among the admitted jobs.
 
-    An evolving job gets all that it asks for, before others are let in, if that fits beside what all must have, or
-    nothing; it may not be able to run on anything between.
+    An evolving job gets all nodes that it asks for, before other jobs are admitted, if they fit beside the
+    minimums of all jobs. Otherwise it gets none of them, since it may be unable to run on fewer.
 
-    Of the machine, advance reservations leave what they leave to the job that is estimated to end last.
+    The machine excludes the nodes that advance reservations keep from the job with the last estimated end.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Equipartition(SchedulingPolicy):
         for job in cluster.queue:
             least = cluster.nodes_for(job.minimum)
             if promised + least > size:
-                continue  # however short it is: a longer time leaves no more
+                continue  # even for a short job: a longer time leaves no more
             last = max(until, cluster.time + job.requested)
             left = nodes_left(cluster, last)
             if promised + least <= left:
@@ -81,7 +81,7 @@ class Equipartition(SchedulingPolicy):
 
 
 def _bounds(cluster: ClusterState, job: Job) -> tuple[int, int]:
-    """Return the whole nodes a job needs at least and can use at most."""
+    """Return the minimum and the maximum number of whole nodes of a job."""
     return cluster.nodes_for(job.minimum), cluster.nodes_for(job.maximum)
 
 

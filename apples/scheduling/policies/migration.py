@@ -1,8 +1,8 @@
-"""Policies that move running jobs by what others want of their nodes: Dynamite's decider, and one with payback.
+"""Policies that move running jobs off nodes that others load: Dynamite's decider, and a decider with payback.
 
-Both start jobs as EASY does, and give a node that belongs first to its owner to nobody while the owner is there.
-What they add is `Migrate`: one node of a job for another that is free, for jobs that can be moved, malleable
-ones. They see loads only where somebody monitors the nodes; without them they are EASY.
+Both start jobs as EASY does, and give an owner-first node to no job while its owner is there. They add `Migrate`
+decisions, which exchange one node of a malleable job for a free node. The loads come from a monitor of the nodes;
+without loads both policies are EASY.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from apples.scheduling.policy import ClusterState, NodeLoad, RunningJob
 
 
 class NodeExchange(NamedTuple):
-    """One node of a job for another that is free, and why."""
+    """The exchange of one node of a job for a free node, with the reason."""
 
     job: int
     source: int
@@ -33,12 +33,12 @@ class NodeExchange(NamedTuple):
 
 @dataclass(frozen=True)
 class LoadMigration(Easy):
-    """Starts jobs as EASY does, and moves running ones away from loaded nodes.
+    """Starts jobs as EASY does, and moves running jobs away from loaded nodes.
 
     Attributes
     ----------
     hold
-        Seconds for which a job that was started or moved stays, but for an owner.
+        Seconds for which a job stays after its start or move, unless an owner comes back.
     """
 
     hold: float = 20.0
@@ -53,30 +53,30 @@ class LoadMigration(Easy):
 
     @property
     def needs_node_ids(self) -> bool:
-        """Whether it must know which nodes jobs have: always."""
+        """Whether it needs the ids of the jobs' nodes: always."""
         return True
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """As EASY, and the loads of nodes."""
+        """The attributes of EASY, and the loads of nodes."""
         return (*super().looks_at, "loads")
 
     @abstractmethod
     def exchanges(
         self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
     ) -> list[NodeExchange]:
-        """Return what nodes jobs exchange in this pass.
+        """Return the exchanges of nodes in this pass.
 
         Parameters
         ----------
         movable
             Jobs that can be moved, in the order of their starts.
         free
-            Nodes to which they can: nobody has them, and no owner is back.
+            Nodes to which they can move: free nodes without a returned owner.
         """
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the moves of this pass, then EASY's starts on what nodes are left."""
+        """Yield the moves of this pass, then EASY's starts on the remaining nodes."""
         loads = cluster.loads
         if not loads:
             yield from super().decide(cluster)
@@ -106,7 +106,7 @@ class LoadMigration(Easy):
         )
 
     def _again_at(self, cluster: ClusterState, movable: Sequence[RunningJob]) -> float:
-        """Return when the first job that is held on nodes that others want can be moved; inf: there is none."""
+        """Return the time at which the first held job on loaded nodes becomes movable; inf: no such job."""
         ends = [
             max(one.start, one.moved) + self.hold
             for one in movable
@@ -115,15 +115,15 @@ class LoadMigration(Easy):
         return min((end for end in ends if end > cluster.time), default=inf)
 
     def is_held(self, running: RunningJob, now: float) -> bool:
-        """Return whether a job was started or moved a moment ago."""
+        """Return whether a job was started or moved within the last `hold` seconds."""
         return now < max(running.start, running.moved) + self.hold
 
 
 def _measured(reason: str, source: NodeLoad, target: NodeLoad) -> str:
-    """Return the reason of a move that pays with the loads as measured, not as it was weighed by."""
+    """Return the reason of a move that pays, with the measured loads instead of the believed loads."""
     _, separator, why = reason.partition("; ")
     if not separator:
-        return reason  # an owner's
+        return reason  # the owner is back
     loads = ", ".join(f"{one.others:.2f} on {one.name}" for one in (source, target))
     return f"load of others {loads}; {why}"
 
@@ -131,12 +131,12 @@ def _measured(reason: str, source: NodeLoad, target: NodeLoad) -> str:
 def _messages(
     running: RunningJob, exchanges: Sequence[NodeExchange], loads: Sequence[NodeLoad]
 ) -> str:
-    """Say how many bytes an iteration sends between nodes, and between sites before and after; empty: unknown."""
+    """Return a text on the bytes that an iteration sends between nodes, and between sites before and after."""
     instead = {one.source: one.target for one in exchanges}
     between, before, after = 0.0, 0.0, 0.0
     for one, other, sent in running.messages:
         if not {one, other} <= running.node_ids:
-            continue  # it has left one of them since that was said
+            continue  # the job has left one of the nodes since the measurement
         there = loads[instead.get(one, one)], loads[instead.get(other, other)]
         between += sent
         before += sent * (loads[one].site != loads[other].site)
@@ -156,17 +156,17 @@ def _can_be_moved(running: RunningJob) -> bool:
 
 @dataclass(frozen=True)
 class ThresholdMigration(LoadMigration):
-    """Dynamite's decider: while a node is above the threshold and another below, one gives its task to the other.
+    """Dynamite's decider: a node above the threshold gives its task to a node below it.
 
-    What is free of a node is a weighted mean of its parts; processors with one process on each are half used. Only
-    nodes that nobody has can take a task.
+    The capacity of a node is a weighted mean of its free parts; processors with one process each are half used.
+    Only a free node can take a task.
 
     Attributes
     ----------
     threshold
-        T: a node whose load index is above it gives its task to one whose capacity is above 1 - T.
+        T: a node with a load index above T gives its task to a node with a capacity above 1 - T.
     cpu, memory, swap, disk, network
-        k_i: how much each attribute counts.
+        k_i: weight of each attribute.
 
     References
     ----------
@@ -195,18 +195,18 @@ class ThresholdMigration(LoadMigration):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_for_migration([], self.threshold, self.priorities)  # refuses what is none
+        check_for_migration([], self.threshold, self.priorities)  # raises if invalid
 
     @property
     def priorities(self) -> Mapping[str, float]:
-        """k_i by attribute."""
+        """The weight k_i of each attribute."""
         names = ("cpu", "memory", "swap", "disk", "network")
         return {name: getattr(self, name) for name in names}
 
     def exchanges(
         self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
     ) -> list[NodeExchange]:
-        """Return what the paper's rule moves in one global step, after what owners want back."""
+        """Return the exchanges of one global step: off nodes with a returned owner, then by the paper's rule."""
         jobs = {
             node: one
             for one in movable
@@ -226,7 +226,7 @@ class ThresholdMigration(LoadMigration):
 
 
 def _capacity(load: NodeLoad, task: int | None, priorities: Mapping[str, float]) -> NodeCapacity:
-    """Return what a node has left; where its owner is back and a job is, nothing."""
+    """Return the capacity of a node, which is 0 if its owner is back."""
     wanting = load.others + (0 if task is None else load.processes)
     available = {**dict(load.parts), "cpu": available_cpu(wanting, load.cpus)}
     if load.owner_back:
@@ -237,23 +237,23 @@ def _capacity(load: NodeLoad, task: int | None, priorities: Mapping[str, float])
 
 @dataclass(frozen=True)
 class PaybackMigration(LoadMigration):
-    """Moves jobs where that pays before things have changed again, and off nodes whose owner is back at once.
+    """Moves jobs if that pays within a horizon, and off nodes with a returned owner at once.
 
-    An iteration of a job takes as long as on its slowest node: what was measured of it, else a second where nobody
-    else wants its nodes. Jobs are looked at one after the other, first those
-    that an owner wants gone, then in the order of their starts.
+    A job's iteration takes as long as on its slowest node. Its duration is the measured one, otherwise one second
+    on unloaded nodes. The policy examines one job after the other: first the jobs on nodes with a returned owner,
+    then the others in the order of their starts.
 
     Attributes
     ----------
     shorter
-        Part by which an iteration must get shorter.
+        Fraction by which an iteration must get shorter.
     standard_errors
-        By so many a job's own nodes are taken to be less loaded than was measured, and others more: what passes in
-        a moment moves nobody. An owner who is back is believed at once.
+        Safety margin against short peaks: this many standard errors are subtracted from the measured load of a
+        job's own nodes and added to that of other nodes. The load of a returned owner counts without the margin.
     horizon
-        Seconds for which loads are believed; a job is moved for what is left of its estimated time at most.
+        Seconds for which loads are trusted; at most the remaining estimated time of the job counts.
     base_seconds, move_seconds
-        What a move costs the job, and each node of it.
+        Seconds that a move costs the job, and each moved node.
 
     Examples
     --------
@@ -289,7 +289,7 @@ class PaybackMigration(LoadMigration):
     def exchanges(
         self, cluster: ClusterState, movable: Sequence[RunningJob], free: Sequence[int]
     ) -> list[NodeExchange]:
-        """Return what `apples.scheduling.payback` moves of each job."""
+        """Return the exchanges that `apples.scheduling.payback` proposes for each job."""
         loads, left, found = cluster.loads, set(free), []
         wanted_back = {
             one.job.id: any(loads[node].owner_back for node in one.node_ids) for one in movable
@@ -303,7 +303,7 @@ class PaybackMigration(LoadMigration):
         return found
 
     def _believed(self, load: NodeLoad, own: bool) -> float:
-        """Return the load of others that a move is weighed by."""
+        """Return the load of others that counts for a move, with the safety margin."""
         if load.owner_back:
             return load.others
         off = self.standard_errors * load.error
@@ -312,7 +312,7 @@ class PaybackMigration(LoadMigration):
     def _of_job(
         self, cluster: ClusterState, running: RunningJob, free: set[int], held: bool
     ) -> list[NodeExchange]:
-        """Return what one job exchanges for nodes that are free."""
+        """Return the exchanges of one job with free nodes."""
         loads, own = cluster.loads, sorted(running.node_ids)
         fastest = sorted(free, key=lambda node: (-loads[node].speed * loads[node].share, node))
         numbers = [*own, *fastest[: len(own)]]
@@ -352,7 +352,7 @@ class PaybackMigration(LoadMigration):
 
 
 def _payback() -> ModuleType:
-    """Return the rule: it computes with arrays, which a scheduler with another policy need not load."""
+    """Import the rule here: it loads numpy, which a scheduler with another policy does not need."""
     return import_module("apples.scheduling.payback")
 
 

@@ -1,7 +1,7 @@
 """Policies that start rigid jobs and make no promises: FCFS, first-fit, SJF.
 
-The pass exists in a second form, compiled: `apples.simulation.kernels.backfill`.
-`tests/simulation/test_oracles.py` holds both equal, bit for bit.
+`apples.simulation.kernels.backfill` has a compiled form of the pass. `tests/simulation/test_oracles.py` tests that
+both are equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class FirstComeFirstServed(OrderedPolicy):
     Attributes
     ----------
     order
-        Of the queue, one of `QUEUE_ORDERS`.
+        Order of the queue, one of `QUEUE_ORDERS`.
 
     Examples
     --------
@@ -84,11 +84,11 @@ class ShortestJobFirst(SchedulingPolicy):
 def _start(
     cluster: ClusterState, queue: Iterable[Job], *, overtaking: bool = False
 ) -> Iterator[Decision]:
-    """Yield the starts in the order given: up to the first job that does not fit, or but for such jobs."""
+    """Yield the starts in the given order, up to the first job that does not fit; all that fit if `overtaking`."""
     room, cores, now = Room(cluster), cluster.cores_per_node, cluster.time
     yield from grant_requests(cluster, room.take)
     for job in queue:
-        nodes = -(-job.processors // cores)  # `nodes_for`, of every job in every pass
+        nodes = -(-job.processors // cores)  # `nodes_for`, inlined
         if nodes <= room.free and room.take(nodes, now + job.requested):
             yield Start(job.id, nodes)
         elif not overtaking:

@@ -1,7 +1,7 @@
-"""SD-Policy: shrink running jobs so that a waiting one can start, if it ends sooner that way.
+"""SD-Policy: shrink running jobs so that a waiting job can start, if it ends sooner that way.
 
-The pass exists in a second form, compiled: `apples.simulation.kernels.slowdown_driven`.
-`tests/simulation/test_oracles.py` holds both equal, bit for bit.
+`apples.simulation.kernels.slowdown_driven` has a compiled form of the pass. `tests/simulation/test_oracles.py`
+tests that both are equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from apples.scheduling.policy import ClusterState, RunningJob, SchedulingPolicy,
 from apples.scheduling.profile import Profile, releases
 from apples.topology.distribute import distribute
 
-# Exact: reservations that are entered later can only move a job's place back. Once it would end
-# too late, the rest of the map cannot change the answer.
+# This is exact: reservations that are entered later can only delay a job. Once it would end too late, the rest of
+# the map cannot change the answer.
 AT_ONCE = 16
-"""Reservations that are entered in the map before the job's own place is looked for again."""
+"""Reservations that are entered in the map between two searches for the job's own place."""
 
 APART = 1e-3
-"""Seconds by which two requests differ for certain, whatever is rounded in sums of times."""
+"""Seconds. Two requests that differ by more are different in spite of rounding in sums of times."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,21 @@ class SlowdownDriven(SchedulingPolicy):
     sharing_factor
         Largest part of a node's cores that may be taken from a mate.
     mates
-        Most mates of one job (m).
+        Maximum number of mates of one job (m).
     guard
-        Whether the job must be estimated to end sooner than by waiting (Listing 1; the released
+        Whether a job shares nodes only if it is estimated to end sooner than by waiting (Listing 1; the released
         code has this test off).
     free_nodes
-        Whether free nodes may make up what the mates' nodes leave missing.
+        Whether free nodes may complete the mates' nodes.
     depth
-        Waiting jobs, from the first, that may look for mates (1000, as the authors' script has it).
+        Number of waiting jobs, from the first, that may look for mates (1000 as in the authors' script).
     protect
-        Whether the first waiting job keeps its reservation: no mate whose nodes it needs then is made to
-        last longer. Off: as in the paper, where a stream of malleable jobs can hold it up for ever.
+        Whether the first waiting job keeps its reservation: sharing then delays no mate with nodes that this job
+        needs. Off as in the paper, where a stream of malleable jobs can delay it for ever.
     contiguous
-        Whether a job's nodes must have numbers that follow one another.
+        Whether a job's nodes must have consecutive numbers.
     nodes
-        Nodes that may be shared, such as `0-511`; empty: all.
+        Nodes that jobs may share, such as `0-511`; empty: all.
 
     Examples
     --------
@@ -122,11 +122,11 @@ class SlowdownDriven(SchedulingPolicy):
 
     @property
     def needs_node_ids(self) -> bool:
-        """Whether nodes are told apart."""
+        """Whether the options `contiguous` or `nodes` need node ids."""
         return self.contiguous or bool(self.nodes)
 
     def share(self, cores: int) -> float:
-        """Return the part of a node a guest gets, in whole cores (Listing 3, distribute_cpu)."""
+        """Return the part of a node that a guest gets, rounded to whole cores (Listing 3, distribute_cpu)."""
         taken = floor(cores * self.sharing_factor)
         if taken < 1:
             raise UsageError(
@@ -160,13 +160,13 @@ class SlowdownDriven(SchedulingPolicy):
 def average_slowdown(running: Collection[RunningJob]) -> float:
     """Return the mean estimated slowdown of running jobs (DynAVGSD), 0 if none runs."""
     total = 0.0
-    for one in running:  # not sum(), which rounds otherwise from Python 3.12 on
+    for one in running:  # not sum(): it rounds differently from Python 3.12 on
         total += instant(one.limit - one.job.submit) / one.job.requested
     return total / len(running) if running else 0.0
 
 
 class _Pass:
-    """The state as it will be once the decisions taken so far are carried out."""
+    """The state after the decisions that the pass has made so far."""
 
     def __init__(self, policy: SlowdownDriven, cluster: ClusterState) -> None:
         self.policy = policy
@@ -176,7 +176,7 @@ class _Pass:
         self.running = dict(cluster.running)
         self.free_node_ids = frozenset(cluster.free_node_ids)
         self.shareable = parse_node_ids(str(policy.nodes))
-        # Whether nodes are being left: a job that starts may have to wait for them, and is no mate yet.
+        # Whether nodes are leaving: a job that starts may have to wait for them and cannot be a mate yet.
         self.unsettled = cluster.leaving > 0
         self.waiting: list[Job] = []
         self.cut = (
@@ -184,18 +184,18 @@ class _Pass:
             if policy.max_slowdown == "dynamic"
             else policy.max_slowdown
         )
-        # The mates found for jobs alike, as long as pool, shadow and spare nodes stay as they are.
+        # (nodes, request) of a job -> its mates, valid until pool, shadow or spare nodes change.
         self.groups: dict[tuple[int, float], list[RunningJob]] = {}
-        # By number of nodes: a request for which no group has so many. The longer a request is, the fewer
-        # may be its mates, so that there is none for a longer one either.
+        # Number of nodes -> a request without mates of that many nodes. A longer request has fewer eligible mates,
+        # so it has none either.
         self.barren: dict[int, float] = {}
         self.pool = _Pool(one for one in self.running.values() if one.can_be_mate)
-        # The map of reservations: of how many waiting jobs it has them, and where each shape of job came
-        # to lie. None: it is to be drawn.
+        # The profile with the reservations of waiting jobs, their number, and the place of each shape of job.
+        # None: not built yet.
         self.map: Profile | None = None
         self.mapped = 0
         self.places: dict[tuple[int, float], float] = {}
-        # The releases of those that run, kept up to date once they were asked for.
+        # The releases of the running jobs, up to date after the first use.
         self.ends: list[tuple[float, int]] | None = None
 
     def resize(self, running: RunningJob, more: int) -> Resize:
@@ -206,7 +206,7 @@ class _Pass:
         return Resize(number, running.nodes + more)
 
     def consider(self, job: Job) -> Start | None:
-        """Decide about one job (Listing 1)."""
+        """Start one job if possible (Listing 1); None: it waits."""
         now, nodes = self.cluster.time, self.cluster.nodes_for(job.processors)
         node_ids: frozenset[int] | None = frozenset()
         if self.policy.needs_node_ids:
@@ -226,7 +226,7 @@ class _Pass:
         return None
 
     def _is_unreserved(self, job: Job, nodes: int, mates: Sequence[RunningJob]) -> bool:
-        """Take what a guest and its mates, who last longer, need of what reservations leave, if it is there."""
+        """Take the nodes of a guest and its delayed mates if advance reservations leave enough; return whether."""
         now = self.cluster.time
         end = instant(now + instant(job.requested / self.share))
         own = nodes - sum(mate.nodes for mate in mates)
@@ -272,7 +272,7 @@ class _Pass:
         return self.groups[alike]
 
     def _mates(self, job: Job, wanted: int, own: int) -> list[RunningJob]:
-        """Return mates whose nodes add up to those wanted, beside own free ones; none: no such mates."""
+        """Return mates that together with `own` free nodes have the wanted number of nodes; empty: none."""
         request = job.requested
         if request >= self.barren.get(wanted, inf) + APART:
             return []
@@ -312,8 +312,8 @@ class _Pass:
             self.map = Profile(now, self.room.free, self._releases(), blocked=blocked)
             self.mapped = 0
             self.places.clear()
-        # Each reservation moves the job's own place back, if at all: as soon as it would end too late
-        # there, those that are not entered yet cannot change the answer.
+        # Each further reservation can only delay the job. Once it would end too late, the reservations that are
+        # not entered yet cannot change the answer.
         end = now + instant(job.requested / self.share) + HALF_INSTANT
         while self._place(self.map, nodes, job.requested) + job.requested <= end:
             some = self.waiting[self.mapped : self.mapped + AT_ONCE]
@@ -327,13 +327,13 @@ class _Pass:
         return True
 
     def _place(self, profile: Profile, nodes: int, seconds: float) -> float:
-        """Return the earliest time on the map: as no step of it rises, not before that of a job alike."""
+        """Return the earliest time on the map; since no step rises, the search begins at that of an equal job."""
         alike = nodes, seconds
         begin = self.places[alike] = profile.earliest(nodes, seconds, self.places.get(alike))
         return begin
 
     def _share(self, job: Job, nodes: int, mates: list[RunningJob]) -> Start:
-        """Start a job in the nodes of its mates, who last longer by its request."""
+        """Start a job in the nodes of its mates; their estimated ends move by its request."""
         now = self.cluster.time
         ends = instant(now + instant(job.requested / self.share))
         shared = sum(mate.nodes for mate in mates)
@@ -361,18 +361,18 @@ class _Pass:
 
 
 class _Pool:
-    """The running jobs that may be mates, in the order of their starts, and what decides it as columns."""
+    """The running jobs that may be mates, in the order of their starts, with their numbers as columns."""
 
     def __init__(self, jobs: Iterable[RunningJob]) -> None:
         self._jobs = list(jobs)
         self._columns: NDArray[np.float64] | None = None
-        # Numbers of nodes of the jobs, and those that one or two of them have together; a job that is taken
-        # out leaves its numbers here, for they only say what is not worth a search.
+        # Node counts of single jobs, and sums of one or two. Counts of removed jobs stay: the sets only exclude
+        # hopeless searches.
         self._sizes = {one.nodes for one in self._jobs}
         self._sums = {a + b for a in (0, *self._sizes) for b in self._sizes}
 
     def may_have(self, wanted: int) -> bool:
-        """Return whether one or two jobs might have so many nodes together; False is certain."""
+        """Return whether one or two jobs may have `wanted` nodes together; False is certain."""
         return wanted in self._sums
 
     def add(self, job: RunningJob) -> None:
@@ -384,7 +384,7 @@ class _Pool:
             self._columns = np.hstack([self._columns, _columns_of([job])])
 
     def remove(self, job: RunningJob) -> None:
-        """Take a job out that is a mate from now on."""
+        """Remove a job that has become a mate."""
         place = next(k for k, one in enumerate(self._jobs) if one is job)
         del self._jobs[place]
         if self._columns is not None:
@@ -401,9 +401,9 @@ class _Pool:
     ) -> tuple[list[RunningJob], list[float]]:
         """Return the jobs that may be mates of a newcomer, and their penalties (equation 4).
 
-        A mate lasts until the newcomer's end, is hurt less than the cut-off and does not hold back more
-        nodes in the window of the first waiting job, from its shadow on, than are spare then. For a pair
-        that has the nodes wanted (0: for a larger group) the two least hurt of each number of nodes are enough.
+        A mate lasts until the newcomer's end and has a penalty below the cut-off. In the window of the first
+        waiting job, from its shadow on, it holds no more nodes than are spare then. For a pair of `wanted` nodes
+        the two least penalties of each number of nodes suffice; `wanted` is 0 for a larger group.
         """
         if self._columns is None:
             self._columns = _columns_of(self._jobs)

@@ -1,4 +1,4 @@
-"""Slurm's own way: jobs in the order of a priority, and a backfill scheduler that looks now and then."""
+"""Slurm's scheduling: jobs in the order of a priority, and a periodic backfill scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apples.scheduling.profile import Interval, Profile, releases
 from apples.scheduling.reservations import Room, blocks
 
 PUNCTUAL_SECONDS = 1e-3
-"""By how much a pass may be off the moment it was asked for."""
+"""Tolerance between the requested time of a pass and its time."""
 MINUTE = 60.0
 
 WEIGHT_OF = {"QOSPriority": "PriorityWeightQOS", "PriorityJobFactor": "PriorityWeightPartition"}
@@ -31,7 +31,7 @@ _SLURM_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def slurm_seconds(word: str | float, what: str) -> float:
-    """Return the seconds of a time as slurm.conf writes it.
+    """Return the seconds of a time in slurm.conf's notation.
 
     Minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,
     days-hours:minutes:seconds.
@@ -39,7 +39,7 @@ def slurm_seconds(word: str | float, what: str) -> float:
     Raises
     ------
     UsageError
-        It is none of these. Permanent.
+        The text has none of these forms. Permanent.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def factors_of(words: str, what: str) -> Mapping[str, float]:
     Raises
     ------
     UsageError
-        That is not what it says. Permanent.
+        The text is not a list of name:priority. Permanent.
 
     Examples
     --------
@@ -90,43 +90,43 @@ def factors_of(words: str, what: str) -> Mapping[str, float]:
 class SlurmBackfill(SchedulingPolicy):
     """Slurm's main scheduler and its backfill plugin under the multifactor priority.
 
-    The main scheduler runs in every pass: in order of priority it starts jobs up to the first that does not
-    fit. The backfill scheduler runs each `bf_interval` seconds: in the same order it gives each job the
-    earliest place that those before it leave, and starts those whose place is now. These places are not
-    promises: the next cycle makes them anew. A cycle before which nothing has happened is left out. A job
-    of more nodes than are in service is passed over.
+    The main scheduler runs in every pass: in order of priority it starts jobs up to the first that does not fit.
+    The backfill scheduler runs each `bf_interval` seconds: in the same order it gives each job the earliest place
+    that the jobs before it leave, and starts a job if its place is now. These places are not promises: the next
+    cycle computes them anew. The scheduler skips a cycle if no event precedes it, and a job of more nodes than are
+    in service.
 
     Attributes
     ----------
     bf_interval
         Seconds between two cycles of the backfill scheduler, which begin at multiples of it.
     bf_max_job_test
-        Jobs that a cycle looks at.
+        Maximum number of jobs that a cycle examines.
     bf_resolution
-        Seconds to multiples of which estimated ends are rounded up in a cycle.
+        A cycle rounds estimated ends up to multiples of this many seconds.
     bf_window
-        Minutes that a cycle looks ahead: a job whose place is later holds no nodes.
+        Minutes that a cycle plans ahead: a job with a later place holds no nodes.
     default_queue_depth
-        Jobs that the main scheduler looks at.
+        Maximum number of jobs that the main scheduler examines.
     PriorityWeightAge, PriorityWeightJobSize, PriorityWeightFairshare, PriorityWeightQOS, PriorityWeightPartition
-        Weights of the factors of a job's priority, each factor in 0 to 1. With no weight at all the order is
-        that of submission.
+        Weights of the factors of a job's priority, each factor in 0 to 1. Without any weight the order is that of
+        submission.
     PriorityMaxAge
-        Time of waiting from which on the factor of age is 1.
+        Waiting time from which on the factor of age is 1.
     PriorityFavorSmall
-        Whether the factor of size is 1 for the smallest job, not for the largest.
+        Whether the factor of size is 1 for the smallest job instead of the largest.
     PriorityDecayHalfLife
-        Time after which what a user has used counts half, 0: never.
+        Half-life of the users' usage; 0: no decay.
     FairShareDampeningFactor
-        By how much a user's usage beyond the share counts less.
+        Divisor of a user's usage relative to the share.
     QOSPriority, PriorityJobFactor
-        Priorities of the qualities of service and of the partitions, `name:priority,..`; the largest is a
-        factor of 1, one that is not named 0.
+        Priorities of the qualities of service and of the partitions, `name:priority,..`. The largest gives a
+        factor of 1, a name that is not listed 0.
 
     Examples
     --------
-    The second job needs three nodes at time 10; the third would hold one of them, the fourth not. At
-    time 1 there is no cycle: the policy asks for a pass at the next.
+    The second job needs three nodes at time 10; the third would hold one of them, the fourth not. Time 1 is
+    between two cycles: the policy asks for a pass at the next.
 
     >>> from apples.scheduling.policy import RunningJob
     >>> running = {1: RunningJob(Job(1, 0.0, 2, 10.0, 2, 2), 0.0, 2, 10.0)}
@@ -187,7 +187,7 @@ class SlurmBackfill(SchedulingPolicy):
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """Reservations, and what the weights ask for."""
+        """Reservations, and the attributes with a weight."""
         weighed = {
             "user": self.PriorityWeightFairshare,
             "partition": self.PriorityWeightPartition,
@@ -197,17 +197,17 @@ class SlurmBackfill(SchedulingPolicy):
 
     @property
     def usage_half_life(self) -> float | None:
-        """As slurm.conf has it, where fair share has a weight."""
+        """PriorityDecayHalfLife if fair share has a weight, otherwise None."""
         if not self.PriorityWeightFairshare:
             return None
         return slurm_seconds(self.PriorityDecayHalfLife, "PriorityDecayHalfLife")
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
-        """Yield the starts of this pass, and when the next cycle of the backfill scheduler is due."""
+        """Yield the starts of this pass, and a `Wake` for the next cycle of the backfill scheduler."""
         room, now = Room(cluster), cluster.time
         yield from grant_requests(cluster, room.take)
         cores = cluster.cores_per_node
-        if not room.free or not cluster.queue:  # nothing starts before something ends
+        if not room.free or not cluster.queue:  # no job can start before another ends
             return
         queue = [
             (job, -(-job.processors // cores))
@@ -244,9 +244,9 @@ class SlurmBackfill(SchedulingPolicy):
         grain = self.bf_resolution
         ends = [(ceil(end / grain) * float(grain), n) for end, n in ends]
         profile = Profile(now, free, ends, blocked=reserved)
-        # Of the jobs from each on, the fewest nodes: once fewer are free none of them can start.
+        # Fewest nodes among each job and those after it: if fewer are free, none of them can start.
         narrowest = list(accumulate((nodes for _, nodes in reversed(waiting)), min))[::-1]
-        found: dict[tuple[int, float], float] = {}  # no step ever rises: jobs alike go behind
+        found: dict[tuple[int, float], float] = {}  # no step ever rises: equal jobs come later
         for (job, nodes), least in zip(waiting, narrowest, strict=True):
             if free < least:
                 return
@@ -260,7 +260,7 @@ class SlurmBackfill(SchedulingPolicy):
                 yield Start(job.id, nodes)
 
     def in_order(self, cluster: ClusterState) -> Sequence[Job]:
-        """Return the waiting jobs, those of the highest priority first; ties go by (submit, id)."""
+        """Return the waiting jobs by falling priority; (submit, id) breaks ties."""
         if not any(getattr(self, weight) for weight in WEIGHTS):
             return cluster.queue
         priority = self.priorities(cluster)
@@ -289,10 +289,10 @@ class SlurmBackfill(SchedulingPolicy):
         return found
 
     def fair_shares(self, cluster: ClusterState) -> Mapping[str, float]:
-        """Return each user's factor of fair share: 1 for one who used nothing, 1/2 for one who used the share.
+        """Return each user's factor of fair share: 1 without usage, 1/2 if the usage equals the share.
 
-        All users have the same share (there are no accounts in a log): 2 to the power of minus usage over
-        share, as the classic fair share of priority_multifactor has it.
+        The factor is 2 to the power of minus usage over share, as in the classic fair share of
+        priority_multifactor. All users have the same share, since a log has no accounts.
         """
         users = {*cluster.usage, *(job.user for job in cluster.queue)}
         total = sum(cluster.usage.values())

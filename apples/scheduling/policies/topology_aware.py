@@ -1,4 +1,4 @@
-"""Topology-aware placement: another policy's starts, each on CPUs that broker and allocator choose."""
+"""Topology-aware placement: starts of another policy, on CPUs that broker and allocator choose."""
 
 from __future__ import annotations
 
@@ -25,26 +25,25 @@ CpuAllocator = Callable[[Topology, CpuSet, Requirement], Fit | Unsatisfied]
 
 @dataclass(frozen=True)
 class TopologyAwarePolicy(SchedulingPolicy):
-    """Starts the jobs that another policy would start, on CPUs of one host that suit them.
+    """Starts the jobs that another policy would start, on suitable CPUs of one host.
 
-    The cluster is one host whose CPUs are given out one by one (nodes of one core); node i is the i-th
-    CPU of the topology. A job to which the broker says no waits; one to which it says never is rejected,
-    with the broker's reason.
+    The cluster is one host with a node of one core for each CPU; node i is the i-th CPU of the topology. If the
+    broker answers no, the job waits; if it answers never, the policy rejects the job with the broker's reason.
 
     Attributes
     ----------
     topology
         The host.
     inner
-        The policy that decides which jobs start; it must take no notice of node numbers.
+        The policy that decides which jobs start; it must not use node numbers.
     requirements
-        Job -> its requirement; the other jobs require nothing but their number of CPUs.
+        Job -> its requirement.
     brokers
-        By the name in front of the bracket, beside ``CPUSET``.
+        Name in front of the bracket -> broker, in addition to ``CPUSET``.
     choose
         The allocator.
     every
-        What every job asks for that asks for nothing of its own.
+        Requirement of the jobs without an own requirement.
 
     Examples
     --------
@@ -66,24 +65,24 @@ class TopologyAwarePolicy(SchedulingPolicy):
 
     @property
     def needs_node_ids(self) -> bool:
-        """Whether the policy must know which CPUs jobs have: always."""
+        """Whether the policy needs the ids of the jobs' CPUs: always."""
         return True
 
     @property
     def looks_at(self) -> tuple[str, ...]:
-        """What the inner policy looks at."""
+        """The attributes that the inner policy reads."""
         return self.inner.looks_at
 
     @property
     def usage_half_life(self) -> float | None:
-        """As the inner policy has it."""
+        """The half-life of the inner policy."""
         return self.inner.usage_half_life
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
         """Yield the decisions of one pass."""
         free = CpuSet.of(self._cpus[place] for place in cluster.free_node_ids)
         waiting: list[Job] = []
-        for job in cluster.queue:  # first, or the inner policy would keep room for them
+        for job in cluster.queue:  # first, otherwise the inner policy would keep room for them
             reason = self._never(job, free)
             if reason:
                 yield Reject(job.id, reason)
@@ -101,7 +100,7 @@ class TopologyAwarePolicy(SchedulingPolicy):
                 yield Start(decision.job, decision.nodes, node_ids=node_ids)
 
     def _never(self, job: Job, free: CpuSet) -> str:
-        """Return why a job can never run here; empty if it can."""
+        """Return the reason why a job can never run here; empty if it can."""
         request = self._request(job)
         answer = self._broker(request, free).satisfies(HOST, request)
         if answer.verdict is Satisfiability.NEVER:
@@ -119,11 +118,11 @@ class TopologyAwarePolicy(SchedulingPolicy):
         return broker_of(request.expression, {**self.brokers, CPUSET: own})
 
     def _place(self, job: Job, free: CpuSet) -> Fit | None:
-        """Return where a job goes if its broker says yes; None: it waits."""
+        """Return the placement of a job if its broker accepts it; None: it waits."""
         request = self._request(job)
         if not self._broker(request, free).satisfies(HOST, request):
             return None
-        # Of another broker's requirement the allocator sees the number of CPUs alone.
+        # For a requirement of another broker the allocator sees only the number of CPUs.
         found = self.choose(self.topology, free, request.requirement)
         if isinstance(found, Unsatisfied) or len(found.cpus) != job.processors:
             return None
