@@ -1,7 +1,7 @@
 """`Actuator`: implements a schedule through the resource manager at hand (Berman et al. 1996, section 4.7).
 
-An actuator starts one application, hands back what it reports, and leaves nothing behind however the
-run ends. It trusts the application's own ``done`` and no exit code.
+An actuator starts one application, returns its reports, and leaves no process or file behind however the
+run ends. A run succeeded only if the application reported ``done``; exit codes do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from apples.errors import LaunchError, UsageError
 from apples.resources import Host, HostList
 from apples.resources.schedule import Schedule
 
-if TYPE_CHECKING:  # a blueprint imports this module; a plan starts nothing and loads no launcher
+if (
+    TYPE_CHECKING
+):  # a blueprint imports this module; a command that only plans must not load a launcher
     from apples.launch.events import HostsChanged, Outcome, Progress, RowDigests, Talk
     from apples.launch.host_spec import HostSpec
     from apples.launch.hydra import LaunchCommand
@@ -37,16 +39,16 @@ NOT_RESIZABLE = (
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """What a resize took.
+    """The duration of a resize.
 
     Attributes
     ----------
     epoch
-        The configuration it made.
+        Number of the new configuration.
     seconds
-        From the safe point until it was complete.
+        Time from the safe point to the end of the resize.
     phases
-        Of what that, and what came before it, consists.
+        Seconds of each phase, including phases before the safe point.
     """
 
     epoch: int
@@ -55,7 +57,7 @@ class Resized:
 
 
 class Execution(ABC):
-    """One application that was started. Ends by itself, by `cancel`, or with its agent."""
+    """A started application. It ends by itself, by `cancel`, or with its agent."""
 
     @abstractmethod
     def monitor(self) -> Iterator[Progress]:
@@ -64,76 +66,76 @@ class Execution(ABC):
         Raises
         ------
         ApplicationError
-            The program failed, or ended without saying ``done``. Permanent for this input.
+            The program failed, or ended without a ``done`` event. Permanent for this input.
         DeadlineError
-            It gave no sign of life for longer than its deadline.
+            The program sent no event for longer than its deadline.
         """
 
     def has_progress(self, seconds: float) -> bool:
-        """Whether `monitor` yields, ends, or raises without a wait; waits at most `seconds`.
+        """Whether `monitor` would yield, end, or raise at once; waits at most `seconds`.
 
-        False where that is not known: the execution is then read by `monitor` only. It is called from another
-        thread than `monitor`, never at the same time.
+        The default is False (unknown): only `monitor` reads the execution then. Another thread than that of
+        `monitor` may call this, but never at the same time.
         """
         del seconds
         return False
 
     @contextmanager
     def drained(self) -> Iterator[None]:
-        """Take in what the program prints while the caller of `monitor` does something else.
+        """Read the program's output in the background while the caller of `monitor` is busy.
 
-        Otherwise a program that prints more than a pipe holds would stand still until `monitor` is called again.
+        Otherwise the program would block once a pipe is full, until `monitor` is called again.
         """
         yield
 
     @abstractmethod
     def outcome(self) -> Outcome | None:
-        """Return what was measured, waiting for the end; None where nothing ran (a recording)."""
+        """Wait for the end and return the measurements; None if no program ran (a recording)."""
 
     @property
     def movable(self) -> bool:
-        """Whether `position` and `resize` are of any use."""
+        """Whether `position` and `resize` are supported."""
         return False
 
     @property
     def mark(self) -> str:
-        """The mark that its processes bear (`apples.launch.job_processes`); empty: it is not known."""
+        """The job tag of its processes (`apples.launch.job_processes`); empty: unknown."""
         return ""
 
     @property
     def queue_seconds(self) -> float | None:
-        """How long the queue held its resources back; None where there was none, or nobody says."""
+        """Seconds that it waited in a queue; None without a queue, or if the queue does not report them."""
         return None
 
     @property
     def row_digests(self) -> Sequence[RowDigests]:
-        """What the program said of the rows of its result, row by row; empty where it says nothing."""
+        """Digests of the rows of the result, as the program reported them; empty if it reported none."""
         return ()
 
     @property
     def changes(self) -> Sequence[HostsChanged]:
-        """The latest changes of its hosts or rows that were made while it ran, the earliest first."""
+        """The latest changes of its hosts or rows during the run, oldest first."""
         return ()
 
     @property
     def array_messages(self) -> ArrayMessages:
-        """The messages of its arrays by its own word, from rank to rank; without any where it says nothing."""
+        """Messages of its arrays from rank to rank, as the program reported them; empty if it reported none."""
         from apples.launch.message_counts.arrays import ArrayMessages  # noqa: PLC0415 - see the top
 
         return ArrayMessages()
 
     @property
     def moved(self) -> bool:
-        """Whether it is known to run elsewhere than it began, so that its start's prediction is void."""
+        """Whether it is known to run on other hosts than at its start, so that the first prediction is void."""
         return False
 
     def position(self, seconds: float = 10.0) -> Mapping[str, Any]:
-        """Return where the job is: ``hosts``, ``rows``, ``epoch``, ``iteration``; it has `seconds` to answer.
+        """Return the job's ``hosts``, ``rows``, ``epoch`` and ``iteration``.
 
         Raises
         ------
         LaunchError
-            It cannot be resized, or does not answer.
+            The job cannot be resized, or does not answer within `seconds`.
         """
         del seconds
         raise LaunchError(NOT_RESIZABLE, code="run-not-resizable")
@@ -141,117 +143,118 @@ class Execution(ABC):
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
     ) -> Resized:
-        """Move the running job to the hosts and rows of a schedule; returns when it is there.
+        """Move the running job to the hosts and rows of a schedule; return when the move is complete.
 
         Parameters
         ----------
         ordered
-            Whether the strips must have the schedule's order; else the one that moves the fewest rows.
+            Whether the strips must have the schedule's order. If False, the order that moves the fewest rows
+            is used.
         bandwidth
-            Bytes a second from one host to another: the job is given up as unmovable when its data takes much
-            longer. None: nobody knows.
+            Bytes a second from one host to another, from which the time limit of the transfer follows. None:
+            unknown.
 
         Raises
         ------
         UsageError
-            The job's limits or its host list forbid it. Permanent.
+            The job's limits or its host list forbid the move. Permanent.
         LaunchError
-            It is busy, cannot be resized, or tried in vain; it goes on as it was.
+            The job is busy, cannot be resized, or the move failed. The job continues on its old hosts.
         """
         del schedule, ordered, bandwidth
         raise LaunchError(NOT_RESIZABLE, code="run-not-resizable")
 
     @abstractmethod
     def cancel(self) -> None:
-        """End the run; when this returns no process of it is left. May be called again."""
+        """End the run. A normal return guarantees that none of its processes is left. May be called again."""
 
 
 class Actuator(ABC):
     """Starts applications through one launcher. A new launcher is a subclass in one file.
 
-    An implementation says in one line which launcher it speaks to, and must give `command` and `actuate`; the
-    other methods have an answer that is right for a launcher of this machine. `apples.launch.check_actuator`
+    The docstring of an implementation names its launcher in one line. A subclass must implement `command` and
+    `actuate`; the defaults of the other methods suit a launcher of this machine. `apples.launch.check_actuator`
     runs the contract's checks on any implementation; ``--actuator`` takes ``module:name`` or ``file.py:name``.
     """
 
     name: ClassVar[str] = ""
-    """What ``--actuator`` calls it; empty where it is a user's own."""
+    """Value of ``--actuator`` for this class; empty for a user's own class."""
     takes_options: ClassVar[bool] = False
-    """Whether its site may want to be told something (``--slurm partition=NAME``)."""
+    """Whether it accepts options for the site, such as ``--slurm partition=NAME``."""
     reaches_other_machines: ClassVar[bool] = False
-    """Whether a host of a plan may be another machine, with a launcher of its own there."""
+    """Whether a host of a plan may be another machine, with its own launcher there."""
     movable: ClassVar[bool] = False
-    """Whether what it starts can be moved while it runs."""
+    """Whether its applications can be moved while they run."""
     takes_threads: ClassVar[bool] = True
-    """Whether one process may have all CPUs that a host has, in the place of a rank for each slot."""
+    """Whether one process may use all CPUs of a host by threads, instead of one rank for each slot."""
     talk: Talk
-    """Receives what the launcher and the program say besides events; `apples.run` sets it before the start."""
+    """Receives the output of launcher and program except events; `apples.run` sets it before the start."""
     connections: HostConnections | None = None
-    """Through which hosts were looked at and measured, and the name of the run (`use`). Default: new ones."""
+    """Logins over which hosts were checked and measured, with the run's name (`use`). None: open new logins."""
 
     @classmethod
     def create(
         cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
     ) -> Actuator:
-        """Return an actuator as the command line wants one.
+        """Return an actuator for the options of a command line.
 
         Parameters
         ----------
         output
             Directory the program may write its files to.
         save
-            Whether it is asked to keep its result there.
+            Whether the program must save its result there.
         options
-            What the user wants the site to be told; given only where `takes_options`.
+            The user's options for the site; passed only if `takes_options`.
 
         Raises
         ------
         UsageError
-            An option that the launcher does not know. Permanent.
+            The launcher does not know an option. Permanent.
         """
         del options
         return cls(output, save=save)  # type: ignore[call-arg]  # the signature that an implementation has, or it overrides this
 
     @classmethod
     def sensed_hosts(cls, hosts: HostList) -> tuple[Host, ...]:
-        """Return the hosts whose weather is measured over a connection of its own: none for this machine's."""
+        """Return the hosts to measure over a connection of their own; none for a launcher of this machine."""
         del hosts
         return ()
 
     @classmethod
     def weather(cls, asked: str) -> str:
-        """Return the weather to plan under where the user asked for `asked`."""
+        """Return the kind of weather to plan with if the user requested `asked`."""
         return asked
 
     @property
     def queues(self) -> bool:
-        """Whether what it starts may wait in a queue before it runs."""
+        """Whether its applications may wait in a queue before they run."""
         return False
 
     def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
-        """Return which of some hosts a run has to wait for in a queue: all of them where `queues`, else none."""
+        """Return the hosts for which a run must wait in a queue: by default all if `queues`, else none."""
         return tuple(hosts) if self.queues else ()
 
     @property
     def only_plans(self) -> bool:
-        """Whether it never starts anything, so that a plan may span what no one launcher starts."""
+        """Whether it never starts a program. A plan may then combine hosts that no single launcher reaches."""
         return False
 
     @abstractmethod
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return what `actuate` would run, complete; starts and writes nothing.
+        """Return the complete command that `actuate` would run. Starts no process and writes no file.
 
         Raises
         ------
         LaunchError
-            The plan cannot be started by this launcher: no program, no such launcher here. Permanent.
+            This launcher cannot start the plan: the program or the launcher is missing. Permanent.
         """
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
-        """Return what was found on hosts that nobody has looked at yet, by name; empty where none is new.
+        """Check the hosts that have no findings yet; return the findings by host name, empty if no host is new.
 
-        Called before a plan is carried out, so that hosts that cannot be used are left out of the plan
-        before anything is started. Takes bounded time, whatever hosts are dead.
+        Called before the start, so that unusable hosts are left out of the plan. Takes bounded time even if
+        hosts are dead.
 
         Raises
         ------
@@ -262,16 +265,16 @@ class Actuator(ABC):
         return {}
 
     def use(self, connections: HostConnections) -> None:
-        """Start through the logins over which hosts were looked at, under the name that they bear."""
+        """Use these logins, over which hosts were checked, and their run name for the next start."""
         self.connections = connections
 
     def count_messages(self, counts: MessageCounts) -> None:
-        """Let the ranks of what is started from here on count their messages.
+        """Count the messages of the ranks of all applications that are started from now on.
 
         Raises
         ------
         UsageError
-            Ranks of this launcher may be on other machines, whose counts nobody could read. Permanent.
+            This launcher may start ranks on other machines, and could not read their counts. Permanent.
         """
         del counts
         name = self.name or type(self).__name__
@@ -283,38 +286,39 @@ class Actuator(ABC):
         )
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return how long it may take until the plan's resources can be had; 0 where none is `waited_for`.
+        """Return the expected seconds until the plan's resources are available; 0 if none is `waited_for`.
 
         Raises
         ------
         LaunchError
-            The launcher would never take such a job. Permanent for this plan.
+            The launcher would never accept such a job. Permanent for this plan.
         """
         del plan
         return 0.0
 
     @abstractmethod
     def actuate(self, plan: LaunchPlan) -> Execution:
-        """Start the application and return once every rank has its data in place (the program said ``ready``).
+        """Start the application; return once every rank has its data (the program reported ``ready``).
 
         A normal return guarantees that the program runs with the plan's strips in the plan's order, and that
-        it ends with this process at the latest, however that ends. After an error nothing of the run is left.
+        it ends with this process at the latest, however this process ends. After an error no process of the run
+        is left.
 
         Raises
         ------
         LaunchError
-            The resources could not be had or the program did not start. Often transient.
+            The resources were not available or the program did not start. Often transient.
         ApplicationError
-            The program started and refused its task. Permanent for this input.
+            The program started and rejected its task. Permanent for this input.
         """
 
     def check_movable(self) -> None:
-        """Refuse where no job can be moved while it runs.
+        """Raise an error if this launcher cannot move a running job.
 
         Raises
         ------
         UsageError
-            It cannot, through this launcher or at this place. Permanent.
+            The launcher cannot move jobs, or not from this process, for example outside an allocation. Permanent.
         """
         name = self.name or type(self).__name__
         raise UsageError(
@@ -325,9 +329,9 @@ class Actuator(ABC):
         )
 
     def host_specs(self, plan: LaunchPlan) -> Sequence[HostSpec]:
-        """Return every host that a malleable job may ever use, and how the job manager starts ranks there.
+        """Return every host that a malleable job may ever use, each with the way to start ranks there.
 
-        Called only after `check_movable`, with a plan whose program is malleable.
+        Called only after `check_movable`, with the plan of a malleable program.
         """
         del plan
         self.check_movable()

@@ -1,9 +1,9 @@
-"""Which CPU each rank of a host runs on: the allocator's answer, for any actuator.
+"""Choose the CPUs of each rank of a host, for any actuator.
 
-`rank_cpus` is for one host whose topology is known, wherever that host is (`apples.topology.sources.probe` asks
-another one); `bound` is for all the hosts that one machine plays, `bound_apart` for the hosts of several
-machines. Only CPUs of the given topology are ever
-named: inside a container, a batch job or taskset those are the ones that were given.
+`rank_cpus` handles one host with a known topology, on any machine (`apples.topology.sources.probe` reads the
+topology of another machine). `bound` handles all hosts that one machine emulates, `bound_apart` the hosts of
+several machines. Only CPUs of the given topology are used. Inside a container, a batch job or ``taskset``, the
+topology has only the permitted CPUs.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ def rank_cpus(
     Parameters
     ----------
     host
-        Its name, for what is said.
+        Name of the host, for error messages.
     listed
-        The CPUs the host list gives it: all are divided among the ranks. Empty: any, one a thread of each rank.
+        CPUs of the host in the host list; all are divided among the ranks. Empty: any CPUs, one for each thread of
+        each rank.
     topology
-        The machine, with the CPUs that are ours alone.
+        The machine, with the CPUs that this process may use.
     free
-        Of those, the ones no other host of the list has; None: all.
+        CPUs that no other host of the list has; None: all CPUs of the topology.
     threads
-        Of each rank.
+        Threads of each rank.
     messages
-        Bytes that each rank sends to each: those that talk most get the nearest CPUs. Empty: neighbours do.
+        Bytes that each rank sends to each other rank; ranks that exchange most get the nearest CPUs. Empty: ranks
+        with consecutive numbers get the nearest CPUs.
 
     Raises
     ------
     LaunchError
-        A listed CPU is not ours. Permanent until the host list changes.
+        A listed CPU is not in the topology. Permanent until the host list changes.
 
     Examples
     --------
@@ -77,18 +79,17 @@ def rank_cpus(
 
 
 def bound(rank_groups: Sequence[RankGroup], topology: Topology) -> list[RankGroup]:
-    """Return the hosts that one machine plays with the CPUs of each of their ranks.
+    """Return the hosts that one machine emulates, with the CPUs of each of their ranks.
 
-    No two ranks get the same CPU; where there are not enough, none is bound closer than its host list
-    says, for the kernel then balances better than a fixed place.
+    No two ranks get the same CPU. If the CPUs are too few, every rank may use all CPUs that the host list gives
+    its host, because the kernel then balances better than a fixed binding.
 
     Raises
     ------
     LaunchError
-        As of `rank_cpus`.
+        As in `rank_cpus`.
     """
-    # All or none: the kernel can move only the unbound one of two ranks on a CPU, which is worse
-    # than moving both.
+    # Bind all ranks or none: of a bound and an unbound rank on one CPU, the kernel can move only the unbound one.
     return _bound([(rank_group, topology) for rank_group in rank_groups]) or list(rank_groups)
 
 
@@ -98,19 +99,18 @@ def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[Rank
     Parameters
     ----------
     parties
-        Each host with the name of its machine, the same for those that are parts of one, and with the
-        topology of what it may use there. Parts of one machine number its CPUs alike.
+        For each host, its ranks, the name of its machine, and the topology of its permitted CPUs. Hosts that are
+        parts of one machine have the same machine name and the same CPU numbers.
 
     Raises
     ------
     LaunchError
-        As of `rank_cpus`.
+        As in `rank_cpus`.
     """
     found: dict[int, RankGroup] = {}
     for machine in dict.fromkeys(machine for _, machine, _ in parties):
         members = [i for i, party in enumerate(parties) if party[1] == machine]
-        # All hosts or none: the slowest rank sets the pace, so binding a part of them gains
-        # nothing.
+        # Bind all hosts or none: the slowest rank limits the run, so binding only some hosts gains nothing.
         places = _bound([(parties[i][0], parties[i][2]) for i in members])
         if not places:
             return [rank_group for rank_group, _, _ in parties]
@@ -119,12 +119,12 @@ def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[Rank
 
 
 def bound_here(rank_groups: Sequence[RankGroup]) -> list[RankGroup]:
-    """Return `bound` for this machine, with the CPUs this process may use."""
+    """Return `bound` for this machine, with the CPUs that this process may use."""
     return bound(rank_groups, live_topology("sys"))
 
 
 def _bound(parts: Sequence[tuple[RankGroup, Topology]]) -> list[RankGroup]:
-    """Return the hosts of one machine with their ranks' CPUs, each of its own; empty where ranks must share."""
+    """Return the hosts of one machine with disjoint CPUs for their ranks; empty if ranks must share CPUs."""
     rank_groups = [rank_group for rank_group, _ in parts]
     pools = [_ours(rank_group.host, rank_group.cpus, topology) for rank_group, topology in parts]
     listed = [pool for pool, rank_group in zip(pools, rank_groups, strict=True) if rank_group.cpus]
@@ -133,7 +133,8 @@ def _bound(parts: Sequence[tuple[RankGroup, Topology]]) -> list[RankGroup]:
     found: dict[int, RankGroup] = {}
     for i in sorted(range(len(parts)), key=lambda i: len(pools[i])):
         one, topology = parts[i]
-        whole = one.cpus if disjoint else ()  # what two hosts list is not divided up by the first
+        # If hosts list the same CPUs, the first host must not take all of them.
+        whole = one.cpus if disjoint else ()
         free = pools[i] - taken
         places = rank_cpus(one.host, one.ranks, whole, topology, free, one.threads, one.messages)
         if not places:

@@ -1,4 +1,4 @@
-"""Measures a program's own kernel on one host, by its ``calibrate`` mode."""
+"""Measure a program's computing kernel on one host, by the program's ``calibrate`` mode."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from apples.launch.ssh import LaunchTarget
 from apples.resources import Host
 
 CALIBRATION_SECONDS = 60.0
-"""The program may take this long until it is ready, and for each size."""
+"""Time limit until the program is ready, and for each size."""
 MAX_LINES = 20
-"""Lines of the program that are shown, beside its events."""
+"""Limit of the program's output lines that are printed, besides its events."""
 
 
 def calibrate(
@@ -38,9 +38,9 @@ def calibrate(
     target: LaunchTarget | None = None,
     threads: int = 0,
 ) -> tuple[Calibration, ...]:
-    """Return what one process of `program` measures on the host's CPUs, one entry for each size.
+    """Return the measurements of one process of `program` on the host's CPUs, an entry for each size.
 
-    No quota is set: the program reports processor time, which a quota does not change.
+    No CPU quota is set: the program reports processor time, which a quota does not change.
 
     Parameters
     ----------
@@ -49,23 +49,23 @@ def calibrate(
     sizes
         Rows of the strips to measure.
     silence_seconds
-        The longest time until the program is ready, and from then on for each size, whatever else it prints.
+        Time limit until the program is ready, and then for each size; other output does not extend it.
     within_seconds
-        The program is ended after this time if it has measured a size by then; the other sizes are left out. So
-        are those that take it longer than `silence_seconds`.
+        If the program has measured a size after this time, it is ended, and the other sizes are left out. A finite
+        limit also leaves out sizes that take longer than `silence_seconds`.
     target
-        Where the host is another machine: how it is reached there, with the program as it is there.
+        The login and the program on another machine; None: the host is this machine.
     threads
-        Of the process, where the implementation is by threads.
+        Number of threads of the process, if the implementation uses threads; else 0.
 
     Raises
     ------
     LaunchError
         The program cannot be started, or was not ready within `silence_seconds`.
     ApplicationError
-        It failed, broke the protocol, left a size out, or ran where it was to calibrate.
+        The program failed, violated the protocol, left a size out, or ran the application instead.
     DeadlineError
-        It measured no size for `silence_seconds`.
+        The program measured no size for `silence_seconds`.
     """
     task = calibrate_task(implementation, parameters, sizes, threads)
     job = job_name()

@@ -1,4 +1,4 @@
-"""The agent's end of its host agents: reports in, lines by source out; orders out."""
+"""The agent's connections to its host agents: read reports, return lines by source, send orders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SERVE = "apples.launch.host_agent:serve"
 """The host agent on another machine."""
 MAX_RANK = 10**9
 RANK_END = re.compile(r"|exit code [0-9]{1,3}|killed by [ -~]{1,200}")
-"""How a rank ended in a report, empty if unknown (`apples.launch.rank_ends`)."""
+"""The end of a rank in a report (`apples.launch.rank_ends`); empty if unknown."""
 
 SourcedLine = tuple[str, bytes]
 
@@ -31,14 +31,16 @@ class HostChannel:
     Parameters
     ----------
     host
-        Its name; empty: this machine, whose launcher is that of the run.
+        Name of the host; empty: this machine, which runs the launcher.
 
     Attributes
     ----------
-    cleared, ended
-        Whether it reported that nothing is left of the run there; whether its reports have ended.
+    cleared
+        Whether the host agent reported that its host has no process of the run any more.
+    ended
+        Whether the connection was closed.
     broken
-        Why it is not listened to any more; empty: it is.
+        Why further reports are ignored; empty: they are read.
 
     Examples
     --------
@@ -57,11 +59,11 @@ class HostChannel:
 
     @property
     def heard(self) -> bool:
-        """Whether the host agent has started: then it must also report that nothing is left."""
+        """Whether the host agent has started; then it must also report the end of its cleanup."""
         return self._reports.heard
 
     def feed(self, data: bytes) -> list[SourcedLine]:
-        """Return the lines of the reports that `data` completes; what is no report breaks the channel."""
+        """Return the lines of the reports that `data` completes; invalid data sets `broken`."""
         lines: list[SourcedLine] = []
         if self.broken:
             return lines
@@ -107,14 +109,14 @@ def _rank_of(report: dict[str, Any]) -> int:
 
 
 class RemoteHosts:
-    """The host agents of one run on other machines, each at the end of an open connection.
+    """The host agents of one run on other machines, each behind an open connection.
 
     Parameters
     ----------
     command
-        That of the run (`apples.launch.ssh.command`).
+        The command of the run (`apples.launch.ssh.command`).
     connections
-        One to each host, in the order of `apples.launch.ssh.remote_hosts`; each waits for a program.
+        A connection to each host, in the order of `apples.launch.ssh.remote_hosts`; each waits for a program.
     """
 
     def __init__(self, command: LaunchCommand, connections: Sequence[HostConnection]) -> None:
@@ -125,7 +127,7 @@ class RemoteHosts:
             connection.write(program.parcel(config))
 
     def order(self, number: int, order: str, **fields: object) -> None:
-        """Send an order to one host agent; that it is gone is noticed when its reports end."""
+        """Send an order to one host agent. If it is gone, `HostChannel` notices the end of its reports."""
         self.connections[number].write(encode({"order": order, **fields}))
 
     def order_all(self, order: str) -> None:
@@ -135,11 +137,11 @@ class RemoteHosts:
 
     @property
     def over(self) -> bool:
-        """Whether every host agent reported that nothing is left, or is gone."""
+        """Whether every host agent finished its cleanup or is gone."""
         return all(channel.cleared or channel.ended for channel in self.channels)
 
     def uncertain(self) -> list[str]:
-        """Return, once, the hosts whose host agent started and never reported that nothing is left."""
+        """Return the hosts with a host agent that started and did not report its cleanup; each host only once."""
         uncertain = [channel for channel in self.channels if channel.heard and not channel.cleared]
         for channel in uncertain:
             channel.cleared = True

@@ -1,4 +1,4 @@
-"""`DaskCluster`: the connection to the scheduler of an existing Dask cluster, for sweeps of either kind."""
+"""`DaskCluster`: a connection to the scheduler of an existing Dask cluster, for sweeps of either kind."""
 
 from __future__ import annotations
 
@@ -18,50 +18,50 @@ from apples.errors import LaunchError, UsageError
 # (SIGSTOP, a paused virtual machine) still acknowledges packets, so no connection ends.
 ANSWER_SECONDS = 10
 SILENT_SECONDS = 30.0
-"""A scheduler that has said nothing for so long is taken to be stopped: a busy one answers late."""
+"""Timeout of a request; after it the scheduler counts as stopped. A busy scheduler may answer late."""
 LOOK_SECONDS = 1.0
-"""Between two questions to a scheduler of which something is awaited."""
+"""Interval between two checks of the scheduler while a result is awaited."""
 
 Found = TypeVar("Found")
 
 
 class DaskCluster:
-    """A cluster that is reached.
+    """A connected Dask cluster.
 
     Attributes
     ----------
     client
         A `distributed.Client`.
     address
-        Its scheduler's.
+        Address of the scheduler.
     """
 
     def __init__(self, client: Any, address: str) -> None:
         self.client, self.address = client, address
 
     def workers(self) -> set[str]:
-        """Return the addresses of the workers that there are.
+        """Return the addresses of the current workers.
 
         Raises
         ------
         LaunchError
-            The scheduler is gone or silent.
+            The scheduler is gone or does not answer.
         """
         found: set[str] = self.client.sync(self._workers)
         return found
 
     def await_answer(self, asked: Callable[[], Awaitable[Found]]) -> Found:
-        """Return what a cluster comes to in its own time, for as long as its scheduler answers.
+        """Return the result of a request that has no time limit, as long as the scheduler answers checks.
 
         Parameters
         ----------
         asked
-            Called on the client's event loop, where the client's own methods are awaited.
+            Starts the request. It is called on the client's event loop and may await the client's methods.
 
         Raises
         ------
         LaunchError
-            The scheduler is gone or silent.
+            The scheduler is gone or does not answer.
         """
 
         async def come() -> Found:
@@ -89,14 +89,14 @@ class DaskCluster:
 
 @contextmanager
 def dask_cluster(address: str) -> Iterator[DaskCluster]:
-    """Hand out the cluster whose scheduler is at `address`.
+    """Connect to the Dask scheduler at `address`; yield the cluster.
 
     Raises
     ------
     UsageError
         Dask is not installed. Permanent.
     LaunchError
-        Nobody answers there within ten seconds, or what answers is no scheduler.
+        No process answers at the address within ten seconds, or the answer is not from a Dask scheduler.
     """
     try:
         distributed = import_module("distributed")
@@ -105,7 +105,7 @@ def dask_cluster(address: str) -> Iterator[DaskCluster]:
             "--dask needs: pip install 'apples[dask]'",
             code="package-missing", option="--dask", packages=["distributed"],
         ) from error  # fmt: skip
-    # What it logs about a connection that ends is said by whoever needed it, in one line.
+    # Dask logs the end of a connection in many lines; the caller that needed it raises an error of one line.
     for name in ("distributed", "distributed.client", "distributed.core"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
@@ -119,18 +119,18 @@ def dask_cluster(address: str) -> Iterator[DaskCluster]:
     try:
         yield DaskCluster(client, address)
     finally:
-        with suppress(TimeoutError):  # of a scheduler that is silent
+        with suppress(TimeoutError):  # the scheduler does not answer
             client.close(ANSWER_SECONDS)
 
 
 def _connect(client: Callable[[], Any]) -> Any:
-    """Return a client, made in a thread: Dask has no deadline for the first words of a scheduler."""
+    """Return a client, created in a thread: Dask has no timeout for the first message of a scheduler."""
     made: Future[Any] = Future()
 
     def make() -> None:
         try:
             found = client()
-        except Exception as error:  # noqa: BLE001 - raised to who waits
+        except Exception as error:  # noqa: BLE001 - raised to the waiting thread
             with suppress(InvalidStateError):
                 made.set_exception(error)
             return

@@ -1,6 +1,6 @@
-"""Why a run is over: whose end is the reason, and the words for it, which end with what the ranks said last.
+"""Find the reason for the end of a run, and word it, with the last lines of the ranks.
 
-A traceback is cut to what a user looks for: the last place in a file of their own, and the exception.
+A traceback is shortened to the last location in a file of the user and the exception.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ NO_PROTOCOL = (
 BY_LAUNCHERS = ("SIGTERM", "SIGKILL")
 BROKEN_PIPE = str(-signal.SIGPIPE)
 TIME_LIMIT_LINE = re.compile(r"apples: (?:[^:]*: )?(the time limit of [0-9.]+ minutes? ended it)")
-"""A launcher's line about the time limit that ended its run."""
+"""A launcher's output line about the time limit that ended its run."""
 KEPT_LINES, SHOWN_LINES = 40, 3
 MAX_LINE = 1000
-"""Characters of a line that are kept."""
+"""Maximum length of a stored line, in characters."""
 TRACEBACK = "Traceback (most recent call last):"
 MPI_ERROR = "mpi4py.MPI.Exception"
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in .+')
 MARKS = re.compile(r"[\s^~]+")
-"""What Python writes below a source line to show the place in it."""
+"""Python's markers below a source line of a traceback."""
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<string>$")
-"""Files that are hardly the user's own."""
+"""Files of libraries, which the user hardly wrote."""
 
 
 def first_to_end(ended: Mapping[int, str], mpi_errors: Collection[int] = ()) -> int | None:
-    """Return the rank whose end is the reason: the first, unless another rank or the launcher may have ended it.
+    """Return the rank that caused the end of a run: the first to end, unless its end may be a consequence.
 
-    A launcher ends all ranks by SIGTERM when one has ended, and the report of that one may come later than theirs.
-    A signal that no launcher sends is then the reason. A rank that waits for one that has gone ends by an MPI
-    error, which may be reported first too: a rank that ended otherwise by itself is then the reason.
+    When a rank ends, the launcher ends the others by SIGTERM, and their reports may arrive first. A rank killed by
+    a signal that no launcher sends is then the cause. A rank that waits for a lost rank ends with an MPI error,
+    which may also be reported first. The cause is then a rank that ended by itself in another way.
 
     Parameters
     ----------
     ended
-        How each rank ended, as of `apples.launch.rank_ends`, the first to end first.
+        Rank -> its end in words of `apples.launch.rank_ends`, in order of the reports.
     mpi_errors
-        The ranks that ended by an MPI error.
+        Ranks that ended with an MPI error.
 
     Examples
     --------
@@ -84,15 +84,15 @@ def first_to_end(ended: Mapping[int, str], mpi_errors: Collection[int] = ()) -> 
 
 
 class EndReason(NamedTuple):
-    """Why a run is over.
+    """The reason for the end of a run.
 
     Attributes
     ----------
     text
-        For the user.
+        The reason in words, for the user.
     kind
-        For programs: ``launcher-killed``, ``supervisor-killed``, ``host-lost``, ``rank-killed``, ``rank-ended``,
-        ``protocol-missing`` or ``program-ended``.
+        A stable name, for programs: ``launcher-killed``, ``supervisor-killed``, ``host-lost``, ``rank-killed``,
+        ``rank-ended``, ``protocol-missing`` or ``program-ended``.
     """
 
     text: str
@@ -109,29 +109,29 @@ def end_reason(
     before: str,
     launcher: str = "mpiexec",
 ) -> EndReason:
-    """Return why a run is over.
+    """Return the reason for the end of a run.
 
     Parameters
     ----------
     launcher_end
-        Exit code of the launcher, or minus the signal that ended it; empty where nothing was heard of it.
+        Exit code of the launcher, or minus the signal that ended it; empty: unknown.
     lost
-        What is known of the first host that was lost; empty: none was.
+        Name of the first lost host and the reason of the loss; empty: no host was lost.
     first
-        Name of the first rank that ended; empty: none did.
+        Name of the rank that caused the end (`first_to_end`); empty: unknown.
     how
-        How it ended, as of `apples.launch.rank_ends`; empty: unknown.
+        The end of that rank in words of `apples.launch.rank_ends`; empty: unknown.
     supervised
-        Whether its supervisor was there to the end.
+        Whether the supervisor ran to the end.
     before
-        What it had not come to.
+        The event that the run did not reach, for example ``it was ready``.
     launcher
-        The launcher in words.
+        Name of the launcher in the message.
 
     Examples
     --------
-    >>> end_reason("-9", "", "", "", supervised=True, before="it said 'done'")
-    EndReason(text="mpiexec was ended by SIGKILL before it said 'done'", kind='launcher-killed')
+    >>> end_reason("-9", "", "", "", supervised=True, before="it was ready")
+    EndReason(text='mpiexec was ended by SIGKILL before it was ready', kind='launcher-killed')
     >>> end_reason("", "bob: its connection ended", "", "", supervised=False, before="it was ready").text
     'the supervisor of the run was killed before it was ready'
     >>> end_reason("5", "", "rank 1 (bob)", "", supervised=True, before="it was ready").text
@@ -139,13 +139,13 @@ def end_reason(
     >>> end_reason("", "", "rank 1 (bob)", "killed by SIGSEGV", supervised=True, before="it was ready").text
     'rank 1 (bob) ended before it was ready: killed by SIGSEGV'
 
-    The loss of a host or a rank is the reason, not the end of the launcher that follows it:
+    If a host or a rank was lost, the loss is the reason, not the end of the launcher that follows:
 
-    >>> end_reason("-9", "bob: its connection ended", "", "", supervised=True, before="it said 'done'").kind
+    >>> end_reason("-9", "bob: its connection ended", "", "", supervised=True, before="it was ready").kind
     'host-lost'
 
-    A launcher ends by SIGPIPE when it writes to a proxy that has gone: whatever ended first is the reason. If no
-    rank is known to have ended, one ended before it registered.
+    A launcher ends by SIGPIPE when it writes to a proxy that has ended. The reason is then the rank that ended
+    first; if no rank is known to have ended, a rank ended before it registered.
 
     >>> how = "killed by SIGSEGV"
     >>> end_reason("-13", "", "rank 0 (ada)", how, supervised=False, before="it was ready")
@@ -178,7 +178,7 @@ def end_reason(
 
 
 def end_fields(how: str) -> dict[str, str | int]:
-    """Return how a rank ended as fields of an error: `end`, and `signal` or `exit_status` if it has one.
+    """Return the end of a rank as fields of an error: `end`, and `signal` or `exit_status` if known.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def end_fields(how: str) -> dict[str, str | int]:
 
 
 def short_name(program: Sequence[str]) -> str:
-    """Return what a person calls a program: the script, not its interpreter.
+    """Return the short name of a program for messages: its script if it has one, not the interpreter.
 
     Examples
     --------
@@ -206,7 +206,7 @@ def short_name(program: Sequence[str]) -> str:
 
 
 def time_limit_words(seconds: float | None) -> str:
-    """Return the words of a launcher whose time limit ended the run.
+    """Return the message that a time limit ended the run.
 
     Examples
     --------
@@ -220,7 +220,7 @@ def time_limit_words(seconds: float | None) -> str:
 
 
 def time_limit_said(talk: Iterable[str]) -> str:
-    """Return what a launcher said of the time limit that ended its run, from the last lines of all talk.
+    """Return a launcher's message that a time limit ended the run, from the last output lines.
 
     Examples
     --------
@@ -234,12 +234,12 @@ def time_limit_said(talk: Iterable[str]) -> str:
 
 
 class LastWords:
-    """The last lines of each rank's standard error, and of everything that is known of no rank.
+    """The last lines of each rank's standard error, and the last lines of all sources together.
 
     Parameters
     ----------
     ranks
-        How many there are; a source that names another rank is no source of this run.
+        Number of ranks; lines of higher rank numbers count only among all sources.
 
     Examples
     --------
@@ -266,26 +266,26 @@ class LastWords:
             self._of.setdefault(int(rank), deque(maxlen=KEPT_LINES)).append(kept)
 
     def clear(self) -> None:
-        """Forget them."""
+        """Delete all lines."""
         self._all.clear()
         self._of.clear()
 
     def lines(self) -> list[str]:
-        """Return the last lines of all, printable."""
+        """Return the last lines of all sources, in printable form."""
         return [readable(line) for line in self._all]
 
     def of(self, rank: int | None) -> str:
-        """Return a rank's last words on one line; those of all where no rank is known to have said any."""
+        """Return the last lines of a rank, joined to one line; of all sources if no rank's lines are known."""
         lines = self._all if rank is None or not self._of else self._of.get(rank, ())
         shown = traceback_words(list(lines)) or list(lines)[-SHOWN_LINES:]
         return " / ".join(readable(line) for line in shown)
 
     def first_traceback(self) -> int | None:
-        """Return the rank that was first to end in an exception that nobody caught; None where none did."""
+        """Return the first rank that ended with an uncaught exception; None if no rank did."""
         return next((rank for rank in self._of if self.end_in_traceback(rank)), None)
 
     def mpi_errors(self) -> set[int]:
-        """Return the ranks that ended by an MPI error: mpi4py's exception, which nobody caught."""
+        """Return the ranks that ended with an uncaught mpi4py exception."""
         return {
             rank
             for rank, lines in self._of.items()
@@ -293,14 +293,14 @@ class LastWords:
         }
 
     def end_in_traceback(self, rank: int) -> bool:
-        """Whether the last that a rank said was an exception that nobody caught."""
+        """Whether the last lines of a rank are an uncaught exception."""
         lines = list(self._of.get(rank, ()))
         shown = traceback_words(lines)
         return bool(shown) and shown[-1] == lines[-1].strip()
 
 
 def traceback_words(lines: Sequence[str]) -> list[str]:
-    r"""Return place, source line and exception of the last traceback in some lines; nothing where there is none.
+    r"""Return location, source line and exception of the last traceback in some lines; empty without one.
 
     Examples
     --------

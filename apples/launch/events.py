@@ -1,7 +1,7 @@
-"""What a program says: one line of its standard output, checked, as a frozen value.
+"""The events of a program: lines of its standard output, validated, as frozen values.
 
-The line comes from a program apples knows nothing of, so it is hostile until every field was checked.
-A line that is no event is the program's own talk. The protocol is in docs/reference/protocol.md.
+The program is unknown to apples, so every field of its events is validated. All other lines are the program's own
+output. The protocol is in docs/reference/protocol.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from apples.ui.units import counted, duration, in_one_line, some
 
 PROTOCOL = 1
 SHOWN = 300
-"""Characters of a foreign text that an error message repeats."""
+"""Maximum length of a foreign text in an error message, in characters."""
 
 Count = Annotated[int, Field(ge=0, le=2**53)]
 Size = Annotated[int, Field(ge=1, le=2**53)]
@@ -36,7 +36,7 @@ ErrorCode = Annotated[str, Field(max_length=60, pattern=r"^([a-z][a-z0-9]*(-[a-z
 
 @dataclass(frozen=True, slots=True)
 class HostTimes:
-    """What one host has spent so far, in seconds, as the mean over its ranks.
+    """The times of one host so far, in seconds, as the mean over its ranks.
 
     Fields that the program does not report are None.
 
@@ -45,14 +45,14 @@ class HostTimes:
     processor_seconds
         Processor time of computing.
     clipped_compute_seconds, clipped_processor_seconds
-        The same sums, in which a timing spike counts no more than a usual long iteration; None: none was there,
-        or the program does not look for any.
+        The same sums, but a timing spike counts no more than a usual long iteration. None: the program found no
+        spike, or does not look for spikes.
     cpu_wait_seconds
-        Ready to run and without a CPU, by the kernel's account.
+        Time ready to run without a CPU, as the kernel counts it.
     throttled_seconds
-        Standing still for a CPU quota.
+        Time stopped by a CPU quota.
     major_faults
-        Page faults that had to wait for a disk, of all ranks together.
+        Number of page faults that waited for a disk, of all ranks together.
     """
 
     host: Short
@@ -67,38 +67,38 @@ class HostTimes:
     major_faults: Count | None = None
 
     def __repr__(self) -> str:
-        """Return the host and where its seconds went."""
+        """Return the host and its times."""
         spent = f"compute {duration(self.compute_seconds)}, communicate {duration(self.communicate_seconds)}"
         wait = "" if self.wait_seconds is None else f", wait {duration(self.wait_seconds)}"
         return in_one_line(self, f"{self.host}: {spent}{wait}")
 
     @property
     def steady_compute_seconds(self) -> float:
-        """Seconds of computing without timing spikes, from which speeds and shares are taken."""
+        """Seconds of computing without timing spikes; speeds and shares are derived from them."""
         clipped = self.clipped_compute_seconds
         return self.compute_seconds if clipped is None else clipped
 
     @property
     def steady_processor_seconds(self) -> float | None:
-        """Processor seconds of computing without timing spikes; None where the program reports none."""
+        """Processor seconds of computing without timing spikes; None if the program reports none."""
         clipped = self.clipped_processor_seconds
         return self.processor_seconds if clipped is None else clipped
 
 
 @dataclass(frozen=True, slots=True)
 class BorderTimes:
-    """What one transfer takes at the border of two hosts that are neighbours.
+    """The duration of one exchange at the border of two neighbouring hosts.
 
     Attributes
     ----------
     hosts
-        The two.
+        Names of the two hosts.
     bytes
-        Of one border, one way.
+        Size of one border, sent in one direction.
     seconds
-        From the moment both are there until both have the other's border.
+        Time from the moment at which both hosts are ready until both have the other's border.
     latency_seconds
-        One way, of a message of a few bytes; None where the program does not say.
+        One-way latency of a message of a few bytes; None if the program does not report it.
     """
 
     hosts: tuple[Short, Short]
@@ -109,10 +109,9 @@ class BorderTimes:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a run is: iterations done and the cumulative times since the first barrier.
+    """Progress of a run: completed iterations and the total times since the first barrier.
 
-    `clipped_seconds` are `seconds` in which a timing spike counts no more than a usual long iteration; None where
-    there was none.
+    In `clipped_seconds` a timing spike counts no more than a usual long iteration; None if no spike occurred.
     """
 
     iteration: Count
@@ -124,7 +123,7 @@ class Progress:
     clipped_seconds: Duration | None = None
 
     def __repr__(self) -> str:
-        """Return how far the run is."""
+        """Return the iterations done and their seconds."""
         done = f"iteration {self.iteration} of {self.iterations}"
         return in_one_line(self, f"{done}, {duration(self.seconds)}")
 
@@ -135,22 +134,22 @@ class Progress:
 
     @property
     def steady_seconds(self) -> float:
-        """Seconds of the loop without timing spikes, from which the pace of a run is taken."""
+        """Seconds of the loop without timing spikes; the pace of a run is derived from them."""
         return self.seconds if self.clipped_seconds is None else self.clipped_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class RowDigests:
-    """A short digest of each of some rows of the result, so that two results can be told apart row by row.
+    """Short digests of consecutive rows of the result, to compare two results row by row.
 
     Attributes
     ----------
     first_row
-        The first of them.
+        Number of the first row.
     host, rank
-        Who had them.
+        Host and rank that computed the rows.
     digests
-        Eight characters a row, of whatever digest; equal rows have equal ones.
+        Eight hexadecimal characters a row, of any digest function; equal rows have equal digests.
     """
 
     first_row: Count
@@ -177,16 +176,16 @@ DIGEST_LETTERS = 8
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run that said ``done`` measured.
+    """The measurements of a completed run.
 
     Attributes
     ----------
     seconds
-        The iteration loop, first barrier to last.
+        Time of the iteration loop, from the first barrier to the last.
     startup_seconds
-        From the launch to the first barrier, as the launcher saw it.
+        Time from the launch to the first barrier, measured by the launcher.
     sha256
-        Digest of the result's bytes, as the program streamed them.
+        Digest of the result's bytes, computed by the program.
     """
 
     iterations: Count
@@ -228,9 +227,9 @@ class DoneEvent:
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """The program's own account of what went wrong: its event ``error``.
+    """The program's event ``error``: its own description of a failure.
 
-    `resources`: whether what it runs on failed, as a full disk does, and not the program. `code`: the stable name
+    `resources`: whether a resource failed, for example a full disk, and not the program. `code`: the stable name
     of the error, if the program gives one.
     """
 
@@ -247,14 +246,13 @@ class Calibration:
     Attributes
     ----------
     wall_seconds_per_point
-        Wall time of the same, with whatever else had the CPU meanwhile; None from a program that does not say.
+        Wall seconds per point, including time in which other processes had the CPU; None if not reported.
     error
         Spread of the samples, in seconds per point.
     repeats
-        How many samples there were.
+        Number of samples.
     free_memory
-        Bytes that strips may take where the implementation keeps them in a memory of its own, as a GPU's; None
-        where they are in the host's.
+        Bytes for strips in a separate memory such as a GPU's; None if strips are in the host's memory.
     """
 
     rows: Size
@@ -267,12 +265,12 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class HostsChanging:
-    """A job manager changes the program's hosts, or has just done so; not the program's own word.
+    """A job manager's event: it is changing the program's hosts, or has just done so.
 
     Attributes
     ----------
     ranks
-        How many there are when it is done.
+        Number of ranks after the change.
     """
 
     ranks: Count
@@ -280,20 +278,22 @@ class HostsChanging:
 
 @dataclass(frozen=True, slots=True)
 class HostsChanged:
-    """A job manager has changed the program's hosts or rows; not the program's own word.
+    """A job manager's event: it has changed the program's hosts or rows.
 
     Attributes
     ----------
     at
-        When that was complete, in seconds since the epoch.
+        Time of completion, in seconds since 1970 (Unix time).
     epoch
-        How many changes there were, this one included.
+        Number of changes so far, including this one.
     iteration
-        In which the program was.
+        The program's iteration at the change.
     members
-        Each host and its rows, in strip order.
-    seconds, phases
-        From the safe point until the job was complete again, and of what that consists.
+        Each host and its number of rows, in strip order.
+    seconds
+        Time from the safe point until the job was complete again.
+    phases
+        Seconds of each phase of the change.
     """
 
     at: Finite
@@ -306,14 +306,14 @@ class HostsChanged:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A job that was started again goes on from its last commit; the job manager's word, not the program's.
+    """A job manager's event: a restarted job continues from its last commit.
 
     Attributes
     ----------
     ranks
-        How many there are.
+        Number of ranks.
     iteration
-        Where it goes on.
+        The iteration of the commit.
     """
 
     ranks: Count
@@ -321,11 +321,11 @@ class Resumed:
 
 
 MAX_RANKS = 1 << 16
-"""Ranks of one job."""
+"""Maximum number of ranks of one job."""
 
 
 def _of_one_job(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return hosts with their ranks; more than a job has, all together, are refused: each is remembered."""
+    """Return the hosts; raise ValueError above `MAX_RANKS` ranks in all, because each rank takes memory."""
     if (ranks := sum(number for _, number in hosts)) > MAX_RANKS:
         raise ValueError(f"has {ranks} ranks in all, and {MAX_RANKS} are the most")
     return hosts
@@ -333,21 +333,23 @@ def _of_one_job(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ..
 
 @dataclass(frozen=True, slots=True)
 class MessagesSent:
-    """What ranks have sent each other by now, as the program counts it; one of several events, or all of it.
+    """Messages between ranks so far, as the program counts them. One event may hold a part of the pairs.
+
+    A *map* is an assignment of ranks to hosts; each change of hosts begins a new map.
 
     Attributes
     ----------
     hosts
-        Each host and how many ranks it has, in the order of the ranks.
+        Each host and its number of ranks, in rank order.
     sent
-        From which rank to which how many messages and bytes, since this map of the hosts began; what an earlier
-        event of the map said of the two is out of date.
+        Sender, receiver, number of messages, number of bytes, since the beginning of this map. An entry replaces
+        earlier entries of the same map and pair.
     epoch, iteration
-        Number of the map, and in which iteration the program is.
+        Number of the map, and the program's current iteration.
     anew
-        Whether all processes began with this map; else those of hosts that the map before had, too, went on.
+        Whether all processes began with this map. If False, processes on hosts of the previous map continued.
     together
-        Whether all ranks are of one ``MPI_COMM_WORLD``; else the ranks of each host are.
+        Whether all ranks share one ``MPI_COMM_WORLD``. If False, each host has its own.
     """
 
     hosts: Annotated[
@@ -393,12 +395,12 @@ _KINDS: Mapping[str, type[Event]] = {
 
 @cache
 def _reader(word: str) -> TypeAdapter[Event]:
-    """Return what reads events of a kind: built for the first of them, as building takes milliseconds."""
+    """Return the validator for a kind of event, built on first use because building takes milliseconds."""
     return TypeAdapter(_KINDS[word])
 
 
 def word_of(event: Event) -> str:
-    """Return what the program called an event.
+    """Return the name of an event in the protocol.
 
     Examples
     --------
@@ -409,14 +411,14 @@ def word_of(event: Event) -> str:
 
 
 def parse(line: bytes) -> Event | None:
-    """Return the event that one line of standard output is, None for the program's own talk.
+    """Parse one line of standard output; return the event, or None for other output of the program.
 
-    Fields and events this version does not know are passed over.
+    Unknown fields and events are ignored.
 
     Raises
     ------
     ApplicationError
-        An event with a field that is missing or wrong; the message names event and field.
+        A field of the event is missing or wrong; the message names event and field.
 
     Examples
     --------
@@ -454,7 +456,7 @@ def parse(line: bytes) -> Event | None:
 
 
 def _kind(line: bytes) -> str:
-    """Return the name of the event, empty where the line is no JSON object with such a key."""
+    """Return the name of the event; empty if the line is not a JSON object with the key ``event``."""
     try:
         document = json.loads(line)
     except (ValueError, RecursionError):
@@ -491,14 +493,14 @@ LAUNCHER_TALK = (
     *("[mpiexec@", "[proxy", "===", "YOUR APPLICATION TERM"),
     *("This typically", "Please see", "Abort("),
 )
-"""Lines of hydra that say nothing the report does not say better."""
+"""Beginnings of hydra's lines that are not shown, because the report of the run has better information."""
 
 LAUNCHER_FAULT = "assert (!closed) failed"
-"""What hydra says when it loses its own control connection: once in some hundred starts (mpich 5.0.2)."""
+"""Hydra's message when it loses its own control connection, once in a few hundred starts (mpich 5.0.2)."""
 
 
 def to_stderr(line: str) -> None:
-    """Pass a line of the program's own talk on to standard error; one that a full disk does not take is lost."""
+    """Write a line of the program's output to standard error; drop it if the write fails (full disk)."""
     text = line.encode(sys.stderr.encoding or "utf-8", "replace").decode(errors="replace")
     with suppress(OSError):
         sys.stderr.write(f"{text}\n")

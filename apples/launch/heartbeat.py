@@ -1,10 +1,10 @@
-"""Heartbeats: how long a peer has been silent, and when its silence is its loss.
+"""Heartbeats: measure the silence of a peer, and decide when a silent peer is lost.
 
-A process on a loaded machine may not run for many seconds, and is neither lost nor stopped. Of a process of this
-machine the kernel shows which. A connection to another machine ends by itself when that machine does not answer:
-ssh sends keep-alive messages (`apples.launch.remote.ssh.OPTIONS`).
+A process on a loaded machine may not run for many seconds although it is neither lost nor stopped. For a process
+on this machine, the kernel shows its state. A connection to another machine ends by itself when that machine does
+not answer: ssh sends keep-alive messages (`apples.launch.remote.ssh.OPTIONS`).
 
-Standard library only, and little of it: a node supervisor loads this.
+Standard library only, and few modules of it, because a node supervisor loads this module.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 from apples.launch.job_processes import state_of
 
 SILENCE_SECONDS = 3.0
-"""Silence after which a peer is examined; a peer that runs reports several times meanwhile. If its process is
-gone or stopped, it is lost."""
+"""Heartbeat timeout after which the peer's process is examined; if it is gone or stopped, the peer is lost. A
+running peer sends several reports in this time."""
 PATIENCE_SECONDS = 60.0
-"""Silence after which a peer is lost though its process, or the ssh that leads to it, runs."""
+"""Heartbeat timeout after which a peer is lost although its process, or its ssh connection, still runs."""
 MAX_LOOK = 1.0
-"""Seconds that count at most between two looks at a silent peer."""
+"""Maximum number of seconds that count between two checks of a silent peer."""
 
 
 class Silence:
-    """How long a peer has been silent while this process ran and could have heard it.
+    """The silence of a peer, measured only while this process ran and could have received a report.
 
-    Between two looks at most `MAX_LOOK` seconds count: who looks later than that got no CPU itself, or its
-    machine stood still, and knows nothing of the peer from that time.
+    Between two checks at most `MAX_LOOK` seconds count. If this process checks later than that, it got no CPU or
+    its machine was suspended, and it cannot judge the peer for that time.
 
     Examples
     --------
@@ -40,23 +40,23 @@ class Silence:
         self._counted, self._looked = 0.0, now
 
     def broken(self, now: float) -> None:
-        """Take in that the peer was heard."""
+        """Reset the silence: the peer sent a report."""
         self._counted, self._looked = 0.0, now
 
     def seconds(self, now: float) -> float:
-        """Return how long it has been silent; asked several times a second."""
+        """Return the seconds of silence. To be called several times a second (`MAX_LOOK`)."""
         self._counted += min(now - self._looked, MAX_LOOK)
         self._looked = now
         return self._counted
 
 
 def lost(silent: float, *, runs: bool) -> bool:
-    """Return whether a peer is lost that was silent for so long.
+    """Return whether a peer is lost after `silent` seconds of silence.
 
     Parameters
     ----------
     runs
-        Whether its process, or the ssh that leads to it, runs.
+        Whether the peer's process, or its ssh connection, still runs.
 
     Examples
     --------
@@ -67,5 +67,5 @@ def lost(silent: float, *, runs: bool) -> bool:
 
 
 def process_runs(pid: int) -> bool:
-    """Return whether a process of this machine is there and not stopped, however rarely it gets a CPU."""
+    """Return whether a process of this machine exists and is not stopped, even if it rarely gets a CPU."""
     return state_of(pid) not in "XZTt"

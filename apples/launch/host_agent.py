@@ -1,14 +1,15 @@
-"""Supervises one run on a host, here or at the end of an ssh connection: no process of it is left afterwards.
+"""Supervise one run on a host: this machine, or another one over ssh. At its end no process of the run is left.
 
-On the agent's machine it is run by path, as ``python -I -S host_agent.py DIRECTORY LAUNCHER_OUTPUT AGENT_PID`` in
-a session of its own. It starts mpiexec or a job manager, and the proxy of hydra that is to run on this machine. On
-another host it travels with the ssh connection (`apples.launch.remote.bootstrap`) and starts hydra's proxy.
-Standard library only.
+On the agent's machine it is started by path, as ``python -I -S host_agent.py DIRECTORY LAUNCHER_OUTPUT
+AGENT_PID``, in a new session. It starts mpiexec or a job manager, and hydra's proxy for this machine. On another
+host, the agent sends this module over the ssh connection (`apples.launch.remote.bootstrap`), and it starts hydra's
+proxy. Standard library only.
 
-The protocol is that of `apples.launch.hostd`. Orders: ``prepare`` (here: the cgroups to remove, the ranks to
-expect), ``start`` (the argument list of the launcher), ``proxy`` (here: that of the proxy), ``ready`` (all ranks
-are up), ``end``. Reports: ``rank`` (a rank ended, and how), ``exit`` (the launcher's exit code), ``messages`` (the
-counts of a rank, base64), ``clear`` (no process and no file of the run is left on this host).
+The protocol is that of `apples.launch.hostd`. Orders: ``prepare`` (on the agent's machine: the cgroups to remove,
+the ranks to expect), ``start`` (argument list of the launcher), ``proxy`` (on the agent's machine: argument list
+of the proxy), ``ready`` (all ranks have started), ``end``. Reports: ``rank`` (a rank ended, and how), ``exit``
+(the launcher's exit code), ``messages`` (the counts of a rank, base64), ``clear`` (no process and no file of the
+run is left on this host).
 
 If this process is killed, its launcher dies with it (parent-death signal), the proxies with the launcher, the
 ranks with their proxy.
@@ -29,7 +30,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-if __name__ == "__main__":  # run by path, without site packages: it finds the rest of itself
+if __name__ == "__main__":  # started by path and without site packages: add the folder of apples
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
 from apples.io.json_lines import LineBuffer
@@ -41,33 +42,33 @@ from apples.launch.rank_ends import OutOfMemoryKills, how_unreaped, with_memory
 from apples.launch.this_host import lacking_shared_memory, locate_programs, ssh_network
 
 SHARED_MEMORY = job_processes.SHARED_MEMORY + "/mpich_shm_"
-"""How the names begin that MPICH gives its segments, removed here."""
+"""Path prefix of MPICH's shared memory segments, which this agent removes."""
 DESCRIPTION = "/tmp/hydra_hwloc_xmlfile_"  # noqa: S108 - hydra's own name for it
-"""The machine as a proxy describes it to ranks that initialise, in a file that it removes unless it is killed."""
+"""Path prefix of a file in which a proxy describes the machine to its ranks; a killed proxy leaves the file."""
 QUIET_SECONDS = 1.0
-"""Interval without an event after which the agent looks for ranks that ended before they registered."""
+"""Time without an event after which the agent searches for ranks that ended before they registered."""
 EXIT_CODE_SECONDS = 1.0
-"""How long a launcher whose ranks were killed may take to end: hydra passes on how each rank ended."""
+"""Time limit for a launcher to end after its ranks were killed; until then hydra passes on their exit codes."""
 KILLS_BY_SHARED_MEMORY = (
     *("killed by SIGBUS", "killed by SIGSEGV", "killed by SIGUSR1"),
     *("exit code 7", "exit code 10", "exit code 11"),
 )
-"""How ranks end in MPI_Init where shared memory is full, by chance: a signal, or its number as exit code."""
+"""Possible ends of ranks in MPI_Init when shared memory is full: a signal, or its number as exit code."""
 COUNTS_SECONDS = 5.0
-"""Between two reports of the messages that ranks have counted."""
+"""Interval between two reports of message counts."""
 MAX_REGISTRATION = 512
 OUTPUT, ERRORS = "output", "errors"
-"""The pipes that ranks write to."""
+"""Names of the pipes to which ranks write."""
 OWN_ERRORS, MAX_OWN_ERRORS = "errors-", 256
-"""The pipe of one rank's standard error, followed by its number. More ranks than that share `ERRORS`."""
+"""Name prefix of one rank's standard error pipe, before its number. Ranks above the limit share `ERRORS`."""
 MAX_RANK_DIGITS = 9
 CHUNK = 1 << 16
 MANAGER = "apples-manager"
-"""What the kernel calls the process of a job manager."""
+"""Name of a job manager's process in the kernel."""
 
 
 class RunAgent(HostAgent):
-    """Supervises the launcher and the registered ranks of one run on this host, and clears up after them."""
+    """Supervises the launcher and the registered ranks of one run on this host, and cleans up after them."""
 
     beat_seconds = 10.0
     wait_seconds = QUIET_SECONDS
@@ -87,7 +88,7 @@ class RunAgent(HostAgent):
         self.last_event = 0.0
 
     def open(self) -> None:
-        """Make the pipe by which ranks register their process numbers, and begin to listen."""
+        """Create the pipe to which ranks write their process ids, and begin to read it."""
         job_processes.expect_processes(self.directory)
         os.mkfifo(self.path("ranks"), 0o600)
         self.listener = os.open(self.path("ranks"), os.O_RDWR | os.O_NONBLOCK)
@@ -104,7 +105,7 @@ class RunAgent(HostAgent):
             self.awaited.clear()
             self.initialising = 0
             self._note_files()
-            self._unlink_files()  # every rank has them open
+            self._unlink_files()  # every rank has opened them
         elif what == "end":
             raise EOFError
 
@@ -113,12 +114,13 @@ class RunAgent(HostAgent):
         raise NotImplementedError
 
     def fork(self, argv: list[str], output: int, *, forks: bool = False) -> int:
-        """Start a child that dies with this process and writes to `output`; return its process number.
+        """Start a child that dies with this process and writes to `output`; return its process id.
 
         Parameters
         ----------
         forks
-            Whether `argv` is ``python -m MODULE ..``, whose ``main`` the child calls without a new interpreter.
+            Whether `argv` is ``python -m MODULE ..`` and the child calls the module's ``main`` without a new
+            interpreter.
         """
         agent = os.getpid()
         pid = os.fork()
@@ -130,14 +132,14 @@ class RunAgent(HostAgent):
         return pid
 
     def watch_launcher(self, pid: int) -> None:
-        """End when this process does."""
+        """Watch the launcher; this agent ends when the launcher ends."""
         self.launcher, self.launcher_handle = pid, os.pidfd_open(pid)
         self.selector.register(self.launcher_handle, selectors.EVENT_READ, self._on_launcher_exit)
 
     # ------------------------------------------------------------- ranks
 
     def on_registration(self) -> None:
-        """Watch the ranks that registered themselves; report those whose end Slurm printed."""
+        """Read registrations: watch each new rank, and report ranks with an end that Slurm printed."""
         self.last_event = time.monotonic()
         with contextlib.suppress(BlockingIOError):
             for line in self.registered.feed(os.read(self.listener, CHUNK)):
@@ -159,15 +161,15 @@ class RunAgent(HostAgent):
         self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._on_rank_exit(pidfd))
 
     def await_ranks(self, hosts: Iterable[dict[str, Any]]) -> None:
-        """Expect the ranks of these entries of a launch file to register themselves."""
+        """Expect the ranks of these entries of a launch file to register."""
         for entry in hosts:
-            if "first_rank" in entry:  # those of other machines, and Slurm's, register elsewhere
+            if "first_rank" in entry:  # ranks on other machines and under Slurm register elsewhere
                 first = entry["first_rank"]
                 self.awaited.update(range(first, first + entry["ranks"]))
         self.initialising = len(self.awaited)
 
     def check(self) -> None:
-        """Examine the processes where there was no event for a while."""
+        """Examine the processes after `QUIET_SECONDS` without an event."""
         super().check()
         now = time.monotonic()
         if now - self.last_event >= QUIET_SECONDS:
@@ -175,13 +177,13 @@ class RunAgent(HostAgent):
             self.on_quiet()
 
     def on_quiet(self) -> None:
-        """Report ranks that ended before they registered. The kernel sends no notification of them.
+        """Report ranks that ended before they registered: the kernel sends no notification of them.
 
-        A proxy starts its ranks one right after the other. If it has reaped one, or one has registered, then a
-        rank has ended that is not among its processes, and still is not when this is called again.
+        A proxy starts its ranks in quick succession. Once it has reaped a rank or a rank has registered, a rank
+        that is missing among its processes in two successive calls has ended.
         """
-        # hydra's proxy reaps a rank that ends with an exit code before it registers, spins on a
-        # CPU and reports nothing. Two checks are needed: a proxy may lack a CPU between two forks.
+        # If a rank exits before it registers, hydra's proxy reaps it, spins on a CPU and reports nothing. Two
+        # checks are needed because a proxy may get no CPU between two forks.
         proxies = self._proxies() if self.awaited else set()
         if not proxies or any(job_processes.state_of(proxy) not in "RS" for proxy in proxies):
             return
@@ -198,7 +200,7 @@ class RunAgent(HostAgent):
         self.missing = missing
 
     def _proxies(self) -> set[int]:
-        """Return the proxies that have started ranks: parents of registered ranks, and those that reaped one."""
+        """Return the proxies that have started ranks: they are parents of registered ranks, or reaped a rank."""
         reaped = {proxy for proxy in self.proxies() if job_processes.has_reaped(proxy)}
         return reaped | self._parents_of_ranks()
 
@@ -206,14 +208,14 @@ class RunAgent(HostAgent):
         return {job_processes.parent_of(pid) for _, pid, _ in self.ranks.values()}
 
     def proxies(self) -> Iterable[int]:
-        """Return the process numbers of hydra's proxies on this host."""
+        """Return the process ids of hydra's proxies on this host."""
         raise NotImplementedError
 
     def _on_rank_exit(self, pidfd: int) -> None:
-        """Report a rank that ended, and how if its parent has not reaped it yet."""
+        """Report a rank that ended, with its exit code or signal if its parent has not reaped it yet."""
         self.last_event = time.monotonic()
         rank, pid, kills = self.ranks.pop(pidfd)
-        how = how_unreaped(pid)  # first of all: the parent is about to reap it
+        how = how_unreaped(pid)  # must come first: the parent is about to reap the rank
         self._explain_by_shared_memory(rank, how)
         self._note_files()
         self.selector.unregister(pidfd)
@@ -222,11 +224,11 @@ class RunAgent(HostAgent):
         self.report("rank", rank=rank, what=with_memory(how, kills.how_it_ended()))
 
     def _explain_by_shared_memory(self, rank: int, how: str) -> None:
-        """Add to a rank's last words that shared memory is too small, if that may have killed it in MPI_Init."""
+        """Add a line to a rank's standard error if too little shared memory may have killed it in MPI_Init."""
         killed = how in ("", *KILLS_BY_SHARED_MEMORY)
         if self.initialising and killed and (lacking := lacking_shared_memory(self.initialising)):
             self.report("error", rank=rank, lines=[f"apples: {lacking}"])
-            self.initialising = 0  # once
+            self.initialising = 0  # report this only once
 
     def end_ranks(self, number: signal.Signals) -> None:
         """Send a signal to the ranks that registered."""
@@ -236,7 +238,7 @@ class RunAgent(HostAgent):
 
     def _on_launcher_exit(self) -> None:
         self.reap_launcher()
-        self.last_reports_seconds = STALLED_SECONDS  # the end of a whole run must arrive
+        self.last_reports_seconds = STALLED_SECONDS  # the agent must receive the end of the run
         raise EOFError
 
     def launcher_ends(self, seconds: float) -> bool:
@@ -244,7 +246,7 @@ class RunAgent(HostAgent):
         return bool(select.select([self.launcher_handle], [], [], seconds)[0])
 
     def reap_launcher(self) -> None:
-        """Take the launcher's exit code and report it, after the ends of ranks that are known by now."""
+        """Reap the launcher and report its exit code, after the rank ends that are known by now."""
         self.on_registration()
         _, status = os.waitpid(self.launcher, 0)
         self.launcher = 0
@@ -259,7 +261,7 @@ class RunAgent(HostAgent):
         return os.path.join(self.directory, name)  # noqa: PTH118 - pathlib is slow to load
 
     def _note_files(self) -> None:
-        """Note what lies outside the run's folder: shared memory of ranks, descriptions by their proxies."""
+        """Note the run's files outside its folder: shared memory of ranks, machine descriptions of proxies."""
         for proxy in self._parents_of_ranks():
             self.files.update(name for name in _opened(proxy) if name.startswith(DESCRIPTION))
         for _, pid, _ in self.ranks.values():
@@ -276,7 +278,7 @@ class RunAgent(HostAgent):
         self.files.clear()
 
     def close(self) -> None:
-        """Kill every descendant until none is left; remove what the run had on this machine; report it."""
+        """Kill every descendant until none is left, remove the run's files on this machine, and report that."""
         self._note_files()
         super().close()
         self._unlink_files()
@@ -286,13 +288,13 @@ class RunAgent(HostAgent):
         self.report("clear")
 
     def report_last(self) -> None:
-        """Report what only files of the run hold, before these are removed; its processes have all ended."""
+        """Report data of the run's files before they are removed; all its processes have ended."""
 
 
 class LocalRunAgent(RunAgent):
-    """Supervises the part of a run on the agent's machine: the launcher, and the proxy that runs here.
+    """Supervises the part of a run on the agent's machine: the launcher and this machine's proxy.
 
-    The agent reads the ranks' pipes itself; the launcher writes to `launcher_output`.
+    The agent itself reads the pipes of the ranks; the launcher writes to `launcher_output`.
     """
 
     def __init__(self, directory: str, launcher_output: int, agent: int) -> None:
@@ -302,7 +304,7 @@ class LocalRunAgent(RunAgent):
         self.grace, self.several, self.proxy = 0.0, False, 0
 
     def open(self) -> None:
-        """Listen, also to the agent's end: a fork of the agent may hold the pipe of the orders open."""
+        """Begin to read orders, and watch the agent's process: a fork of it may keep the order pipe open."""
         super().open()
         for name in os.listdir(self.directory):  # noqa: PTH208 - pathlib is slow to load
             if name in (OUTPUT, ERRORS) or name.startswith(OWN_ERRORS):
@@ -320,7 +322,7 @@ class LocalRunAgent(RunAgent):
             self.await_ranks(order["hosts"])
         elif order["order"] == "proxy":
             null = os.open(os.devnull, os.O_WRONLY)
-            self.proxy = self.fork(order["argv"], null)  # its ranks and mpiexec end with it
+            self.proxy = self.fork(order["argv"], null)  # its ranks and mpiexec end when it ends
             os.close(null)
         super().handle(order)
 
@@ -337,10 +339,10 @@ class LocalRunAgent(RunAgent):
         return [pid for pid in job_processes.all_processes() if parent_of(pid) == self.launcher]
 
     def on_quiet(self) -> None:
-        """Report the ranks of a proxy that has ended, and wake a launcher that was stopped, too.
+        """Report the ranks of an ended proxy, and continue a stopped launcher.
 
-        A proxy ends if its only rank is killed before it registers, and mpiexec goes on waiting. Once all ranks
-        have ended, no event would show that the launcher is stopped.
+        A proxy ends if its only rank is killed before it registers, but mpiexec still waits. Once all ranks have
+        ended, no event would show that the launcher is stopped.
         """
         if self.proxy and job_processes.state_of(self.proxy) in "ZX":
             for rank in sorted(self.awaited):
@@ -351,7 +353,7 @@ class LocalRunAgent(RunAgent):
             os.kill(self.launcher, signal.SIGCONT)
 
     def close(self) -> None:
-        """Ask the launcher to end within the grace; then kill the ranks, and it prints how they ended."""
+        """Ask the launcher to end within the grace time. Else kill the ranks; it then prints their exit codes."""
         if self.launcher:
             self._note_files()
             ended = False
@@ -359,7 +361,7 @@ class LocalRunAgent(RunAgent):
                 self.end_ranks(signal.SIGTERM)
                 ended = self.launcher_ends(EXIT_CODE_SECONDS)
             if not ended:
-                os.kill(self.launcher, signal.SIGTERM)  # not reaped, so the number is its own
+                os.kill(self.launcher, signal.SIGTERM)  # not reaped, so the pid cannot be reused
                 ended = self.launcher_ends(self.grace)
             if not ended and self.ranks:
                 self.end_ranks(signal.SIGKILL)
@@ -370,13 +372,14 @@ class LocalRunAgent(RunAgent):
 
 
 class RemoteRunAgent(RunAgent):
-    """Supervises the part of a run at the end of an ssh connection: its launcher is hydra's proxy.
+    """Supervises the part of a run on a host over ssh: its launcher is hydra's proxy.
 
     Parameters
     ----------
     config
-        ``job`` and ``directory`` of the run, which is made; ``home``, in which the program works; ``launch``, the
-        launch file of this host; more ``files`` of the run; ``counting``, or None (`message_counts`).
+        ``job``, the name of the run; ``directory``, the folder to create for it; ``home``, the program's working
+        directory; ``launch``, the launch file of this host; more ``files`` of the run; ``counting``, the library
+        that counts messages (`message_counts`) or None.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -384,14 +387,14 @@ class RemoteRunAgent(RunAgent):
         self.config = config
         self.counts, self.counts_due = "", 0.0
         self.compilation: counting.Compilation | None = None
-        self.waiting_start: dict[str, Any] = {}  # until the compilation has ended
+        self.waiting_start: dict[str, Any] = {}  # the start order, until the compilation ends
         os.umask(0o077)
         os.environ[job_processes.MARK] = config["job"]
 
     def open(self) -> None:
-        """Make the folder of the run, its files and its pipes, before any order is read.
+        """Create the folder of the run, its files and its pipes, before any order is read.
 
-        `close` removes the folder from the moment on at which it is this run's.
+        Once the folder is created, `close` removes it.
         """
         os.mkdir(self.config["directory"], 0o700)  # noqa: PTH102 - pathlib is slow to load
         self.directory = self.config["directory"]
@@ -428,7 +431,7 @@ class RemoteRunAgent(RunAgent):
     # ------------------------------------------------------------- counted messages
 
     def _begin_counting(self) -> None:
-        """Make the library that counts messages, where that is wanted; a compiler may have to run first."""
+        """Install the library that counts messages, if requested; start a compiler if it must be built first."""
         if not self.config["counting"]:
             return
         try:
@@ -448,7 +451,7 @@ class RemoteRunAgent(RunAgent):
             self._on_compiled()
 
     def _on_compiled(self) -> None:
-        """Count with the library, or report why there is none; then start what has waited for it."""
+        """Use the compiled library, or report why compiling failed; then carry out a waiting start order."""
         if self.compilation is None:
             return
         self.selector.unregister(self.compilation.errors)
@@ -467,7 +470,7 @@ class RemoteRunAgent(RunAgent):
         self.report("error", lines=[note])
 
     def _report_counts(self) -> None:
-        """Report what ranks have counted by now."""
+        """Report the current message counts of all ranks."""
         self.counts_due = time.monotonic() + COUNTS_SECONDS
         for data in counting.counted(self.counts) if self.counts else ():
             self.report("messages", data=binascii.b2a_base64(data, newline=False).decode())
@@ -475,7 +478,7 @@ class RemoteRunAgent(RunAgent):
     # ------------------------------------------------------------- the proxy
 
     def start(self, order: dict[str, Any]) -> None:
-        """Start the proxy, once the counting library is made."""
+        """Start the proxy; if a compilation of the counting library runs, start it after that."""
         if self.compilation is not None:
             self.waiting_start = order
             return
@@ -489,7 +492,7 @@ class RemoteRunAgent(RunAgent):
         self.counts_due = time.monotonic() + COUNTS_SECONDS
 
     def check(self) -> None:
-        """Report counts now and then; end a compiler that takes too long."""
+        """Report counts every `COUNTS_SECONDS`; end a compiler that exceeds its time limit."""
         super().check()
         if self.compilation is not None and self.compilation.late:
             self._on_compiled()
@@ -502,20 +505,20 @@ class RemoteRunAgent(RunAgent):
             self._report_counts()
 
     def close(self) -> None:
-        """Kill the ranks first: the proxy passes on to mpiexec how they ended."""
+        """Kill the ranks first, so that the proxy passes their exit codes on to mpiexec."""
         if self.launcher and self.ranks:
             self.end_ranks(signal.SIGKILL)
             self.launcher_ends(EXIT_CODE_SECONDS)
         super().close()
 
     def report_last(self) -> None:
-        """Report what ranks wrote at the end, and what they have counted."""
+        """Report the remaining output of the ranks and their final message counts."""
         self.drain_forwarded()
         self._report_counts()
 
 
 def be_manager(name: str, arguments: list[str], agent: int) -> int:
-    """Have this child be the job manager of that module: its Python has started already."""
+    """Run the job manager of module `name` in this forked child, which saves the start of an interpreter."""
     job_processes.die_with(agent)
     sys.argv = [name, *arguments]
 
@@ -527,7 +530,7 @@ def be_manager(name: str, arguments: list[str], agent: int) -> int:
 
 
 def _rank_of(pid: int) -> int | None:
-    """Return the number that a proxy gave a process that it started; None where it has none yet, or is gone."""
+    """Return the rank number that a proxy gave a process; None if it has none yet or is gone."""
     for variable in job_processes.read(f"/proc/{pid}/environ").split(b"\0"):
         name, _, number = variable.partition(b"=")
         if name == b"PMI_RANK" and number.isdigit():
@@ -536,7 +539,7 @@ def _rank_of(pid: int) -> int | None:
 
 
 def _opened(pid: int) -> list[str]:
-    """Return the names of the files that a process has open; nothing where it is gone or another user's."""
+    """Return the paths of a process's open files; empty if it is gone or belongs to another user."""
     names = []
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -550,7 +553,7 @@ def _end() -> None:
 
 
 def serve(config: dict[str, Any]) -> int:
-    """Supervise the part of a run on this host, at the end of a connection; nothing of it is left afterwards."""
+    """Supervise the part of a run on this host over a connection; at its end no process of the run is left."""
     try:
         agent = RemoteRunAgent(config)
         agent.run()
@@ -564,7 +567,7 @@ def serve(config: dict[str, Any]) -> int:
 
 
 def main() -> int:
-    """Supervise the run in the directory of the first argument."""
+    """Supervise the run in the directory that the first argument names."""
     agent = LocalRunAgent(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
     agent.run()
     return agent.status or 0

@@ -1,6 +1,6 @@
-"""`HostSpec`: how the processes of a job get to a host that the job may use.
+"""`HostSpec`: how to start the processes of a job on a host.
 
-A job manager loads this file, without site packages: standard library only. `host_spec_builders` makes the specs.
+Standard library only: a job manager loads this module without site packages. `host_spec_builders` makes the specs.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from dataclasses import dataclass, field
 from typing import Any
 
 HOSTS_LIMIT = 512
-"""Hosts of one job."""
+"""Maximum number of hosts of one job."""
 SSH_FAILED = 255
-"""The exit code of an ssh that failed itself or whose connection ended, and of no command that it ran."""
+"""Exit code of ssh if ssh itself failed or its connection ended; otherwise ssh exits with its command's code."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSpec:
-    """A host the job may use, and how its processes get there.
+    """A host that the job may use, and how to start processes there.
 
     Attributes
     ----------
     slots
-        Ranks it runs.
+        Number of ranks.
     program
-        Argument list of the program there.
+        Argument list of the program on that host.
     cpus, cgroup
-        CPUs its ranks may run on; the ``cgroup.procs`` file they write themselves into.
+        CPUs of its ranks; the ``cgroup.procs`` file to which each rank writes itself.
     reach
-        Argument list that runs `python` there, to which plain words are added; empty: it is here.
+        Argument list that runs `python` on that host; plain words may be appended. Empty: this machine.
     python, bind, mpiexec
-        What runs there: the interpreter, the file that becomes one rank, the MPI launcher. Elsewhere their
-        names in braces, for the supervisor there to fill in.
+        The interpreter, the file of the rank wrapper, and the MPI launcher. For another machine, their names in
+        braces; the supervisor there replaces them by paths.
     options
-        Options of that mpiexec.
+        Options of `mpiexec`.
     enter
-        Words before that mpiexec: what puts the ranks of a group where they belong and then becomes it.
+        Argument list put before `mpiexec`: a command that enters the group's environment and then executes it.
     environment
-        Variables added to the manager's own for its ranks.
+        Variables for its ranks, in addition to the manager's environment.
     warm
-        Whether a parked group may wait there for a growth.
+        Whether a group of ranks may be started ahead and wait there for a growth of the job.
     directory
-        Where the program works there; empty: the job's own directory, or elsewhere the login's.
+        Working directory of the program. Empty: the job's directory, or on another machine the login directory.
     programs
-        Words of the program that are files, looked for in that directory where they are not at their path.
+        Words of the program that are files. A file that is not at its path is searched in `directory`.
     """
 
     host: str
@@ -64,12 +64,12 @@ class HostSpec:
 
 
 def place_of(raw: Mapping[str, Any]) -> HostSpec:
-    """Return the host of a document.
+    """Return the host spec that a JSON document describes.
 
     Raises
     ------
     TypeError, ValueError
-        It is none.
+        The document is not a host spec.
     """
     names = ("program", "options", "cpus", "reach", "programs", "enter")
     return HostSpec(**{**raw, **{name: tuple(raw.get(name, ())) for name in names}})

@@ -1,6 +1,6 @@
 """Build the `HostSpec` of a part of this machine, of a host over ssh, and of a node of a Slurm allocation.
 
-They stand apart from `HostSpec` because a job manager loads that without site packages.
+The builders are separate from `HostSpec` because a job manager loads that class without site packages.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from apples.launch.ssh import LaunchTarget, carried
 from apples.launch.this_host import PYTHON
 
 SHARED_MEMORY = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "shm"}
-"""Between worlds of one machine: UCX moves 0.4 GB/s there where libfabric's shared memory moves 2."""
+"""Transport between worlds on one machine: libfabric's shared memory moves 2 GB/s, UCX only 0.4 GB/s."""
 QUIET = {"UCX_LOG_LEVEL": "error"}
-"""UCX warns of a pooled request of its own whenever a world leaves."""
+"""Suppress UCX's warning about one of its own pooled requests, printed whenever a world leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatedNode:
-    """How a node of an allocation is used: the allocation's number, the interpreter and directory there."""
+    """A node of an allocation: number of the allocation, interpreter and working directory on the node."""
 
     allocation: str
     python: str
@@ -34,18 +34,18 @@ class AllocatedNode:
 
 
 def local_spec(rank_group: RankGroup, *, warm: bool = False) -> HostSpec:
-    """Return a host that is a part of this machine, as all the others are."""
+    """Return the spec of a host on this machine, for a job with all its hosts on this machine."""
     environment = {**SHARED_MEMORY, **hydra.LOOPBACK, **hydra.ONE_THREAD}
     return _here(rank_group, environment, warm)
 
 
 def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
-    """Return a host where others are other machines: reached over ssh, or this machine beside them."""
+    """Return the spec of a host over ssh, or of this machine, for a job with other machines."""
     rank_group = target.rank_group
     environment = {**QUIET, **hydra.ONE_THREAD, **carried(), **target.environment}
     if target.reach is None:
         return _here(rank_group, environment, warm)
-    # A login that a user's jobs share may end at any time, and all sessions with it: each job has its own.
+    # Each job has its own login: a login that a user's jobs share may end at any time, with all its sessions.
     reach = line.command(target.reach)
     return replace(
         _there(rank_group, reach, environment, warm),
@@ -55,7 +55,7 @@ def remote_spec(target: LaunchTarget, *, warm: bool = False) -> HostSpec:
 
 
 def allocation_spec(rank_group: RankGroup, node: AllocatedNode, *, warm: bool = False) -> HostSpec:
-    """Return a node of the Slurm allocation this process is in: reached by a step of its own."""
+    """Return the spec of a node of this process's Slurm allocation; a separate step starts processes there."""
     environment = {**QUIET, **hydra.ONE_THREAD, **carried()}
     name = rank_group.host
     reach = line.command(Reach(name, name, node.python, allocation=node.allocation))
@@ -68,7 +68,7 @@ def _there(
     environment: Mapping[str, str],
     warm: bool,
 ) -> HostSpec:
-    """Return a host elsewhere; what stands in braces the node's supervisor fills in."""
+    """Return the spec of a host on another machine; its supervisor replaces the names in braces."""
     return HostSpec(
         rank_group.host,
         rank_group.ranks,

@@ -1,7 +1,7 @@
-"""The host agent: the base class of the processes that supervise on a host for an agent or a manager.
+"""The host agent: base class of the processes that supervise programs on a host for an agent or a manager.
 
-A run, a malleable job and a migrating program each have one subclass of `HostAgent`. On this machine it is a child
-process; on another host it travels over ssh (`apples.launch.remote.bootstrap`) or starts from the apples that is
+A run, a malleable job and a migrating program each have a subclass of `HostAgent`. On this machine it is a child
+process. On another host it is sent over ssh (`apples.launch.remote.bootstrap`) or started from the apples that is
 installed there. The protocol is the same. Standard library only.
 """
 
@@ -27,22 +27,22 @@ from apples.launch.job_processes import (
 )
 
 HELLO = b"apples.host/1\n"
-"""The first bytes of a host agent; a login may print other text before them."""
+"""The first bytes of a host agent's output; a login may print other text before them."""
 LINE_LIMIT = 1 << 16
-"""Bytes of a line that a program prints; of a longer one the first `LINE_LIMIT` + 1 are kept."""
+"""Maximum bytes of a program's output line; only the first `LINE_LIMIT` + 1 bytes of a longer line are kept."""
 ORDER_LIMIT = 1 << 26
-"""Bytes of an order: it may carry the task of a job, which grows with the ranks."""
+"""Maximum bytes of an order: it may carry the task of a job, which grows with the ranks."""
 REPORT_LIMIT = 1 << 23
-"""Bytes of a report: of the lines of one read, of which a byte takes up to six in JSON, or a message of a rank."""
+"""Maximum bytes of a report: lines of one read (a byte takes up to six in JSON) or a message of a rank."""
 PAUSE_BYTES = 4 << 20
-"""Unsent reports above which no output of ranks is read."""
+"""Bytes of unsent reports above which the output of ranks is not read."""
 MAX_UNSENT_BYTES = 16 * PAUSE_BYTES
-"""Unsent reports above which the other end counts as lost."""
+"""Bytes of unsent reports above which the other end counts as lost."""
 MAX_GREETING_BYTES = 1 << 16
-"""Bytes that a login may print before the host agent does."""
+"""Maximum bytes that a login may print before the host agent does."""
 LAST_REPORTS_SECONDS, STALLED_SECONDS = 5.0, 60.0
-"""How long the other end may read nothing of the unsent reports when a host agent ends: usually, and at the end of
-a run that was not asked to end."""
+"""Maximum time for which the other end may read none of the unsent reports when a host agent ends: in general, and
+at the end of a run that was not asked to end."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CHUNK = 1 << 16
 
@@ -51,60 +51,60 @@ class HostAgent:
     r"""Supervises processes on one host for the agent or manager at the other end of its standard streams.
 
     Orders are JSON lines on standard input, ``{"order": NAME, ..}``. Reports are JSON lines on standard output,
-    ``{"report": NAME, ..}``, after `HELLO`. Three reports mean the same in every subclass:
+    ``{"report": NAME, ..}``, after `HELLO`. Three reports have the same meaning in every subclass:
 
-    - ``{"report": "alive"}``, every `beat_seconds` in which there is no other report. The other end sends
-      ``{"order": "ping"}`` where the subclass examines `silence`.
+    - ``{"report": "alive"}``: the heartbeat, after `beat_seconds` without another report. If the subclass examines
+      `silence`, the other end sends ``{"order": "ping"}`` as its heartbeat.
     - ``{"report": "output", "lines": [..], ..}`` and ``{"report": "error", "lines": [..], ..}``: lines that a
-      program wrote, without their ends. Bytes that are not UTF-8 are lone surrogates: the receiver gets the bytes
-      by ``line.encode(errors="surrogateescape")``.
+      program wrote, without their newlines. Bytes that are not UTF-8 are lone surrogates; the receiver restores
+      the bytes by ``line.encode(errors="surrogateescape")``.
 
     Guarantees:
 
-    - Orders are handled in their order, from one loop (`run`). An exception ends the process.
-    - A report never blocks: it is appended to a buffer, which is written as the other end reads. While more than
-      `PAUSE_BYTES` wait, no forwarded output is read, so the programs that print wait. More than
-      `MAX_UNSENT_BYTES` end the process.
+    - Orders are handled in sequence, by one loop (`run`). An exception ends the process.
+    - A report never blocks: it is appended to a buffer, which is written as fast as the other end reads. While
+      more than `PAUSE_BYTES` wait, forwarded output is not read, so the programs that print block. Above
+      `MAX_UNSENT_BYTES` the process ends.
     - The process is the subreaper of its descendants. When standard input ends, a report cannot be written, or a
-      signal of `ENDING` comes, `run` calls `close`, which kills all descendants. It returns once the last reports
-      are written, or once the other end has read none of them for `last_reports_seconds`. Signals change nothing
-      from then on.
-    - The kernel sends it `death_signal` when its parent dies. A stopped process so wakes up to see the end of its
-      input.
+      signal of `ENDING` arrives, `run` calls `close`, which kills all descendants. `run` returns once the last
+      reports are written, or once the other end has read none of them for `last_reports_seconds`. Signals have no
+      effect from then on.
+    - The kernel sends it `death_signal` when its parent dies. By default that continues a stopped process, so that
+      it sees the end of its input.
 
-    A subclass implements `handle`, and extends `open`, `check` and `close`, each of which calls its parent's. It
-    registers files with `selector` (data: a callable without argument) or `forward`. It ends by `finish` or by
+    A subclass implements `handle`. It may extend `open`, `check` and `close`, and must then call the base method.
+    It registers files with `selector` (data: a callable without argument) or `forward`. It ends by `finish` or by
     ``raise EOFError``.
 
     Parameters
     ----------
     input_file, output_file
-        Descriptors of the orders and of the reports.
+        File descriptors of the orders and of the reports.
 
     Attributes
     ----------
     selector
-        Of the loop; the data of a key is a callable without argument.
+        Selector of the loop; the data of a key is a callable without argument.
     silence
-        How long the other end has sent no order.
+        Time since the other end's latest order.
     last_report
-        When the latest report was made, on time.monotonic's clock.
+        Time of the latest report, by `time.monotonic`.
     reporting
-        Locked while a report is made. A subclass with a second thread holds it while it forks.
+        Lock held while a report is made. A subclass with a second thread holds it while it forks.
     closing
-        Whether `close` has begun: a report that cannot be sent is dropped from then on.
+        Whether `close` has begun; from then on, a report that cannot be sent is dropped.
     paused
-        Whether no forwarded output is read: too many reports wait, or `hold_output` was called.
+        Whether forwarded output is not read, because too many reports wait or `hold_output` was called.
     last_reports_seconds
-        How long the other end may read nothing of the last reports.
+        Maximum time for which the other end may read none of the last reports.
     ended_by
-        The number of the signal that ended it; 0 for another reason.
+        Number of the signal that ended the process; 0: another reason.
     """
 
     death_signal = signal.SIGCONT
     beat_seconds = 0.5
     wait_seconds = 0.25
-    """The longest time between two calls of `check`."""
+    """Maximum seconds between two calls of `check`."""
 
     def __init__(self, input_file: int = 0, output_file: int = 1) -> None:
         self.selector = selectors.DefaultSelector()
@@ -140,9 +140,8 @@ class HostAgent:
             pass
         finally:
             self.closing = True
-            for (
-                number
-            ) in ENDING:  # a handler of ours would give way to the default while Python ends
+            # Python restores the default of our handlers while it ends, but not SIG_IGN.
+            for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
             self.close()
             self._write_last()
@@ -154,48 +153,48 @@ class HostAgent:
         self.selector.register(self._input, selectors.EVENT_READ, self.read_orders)
 
     def handle(self, order: dict[str, Any]) -> None:
-        """Carry out an order; a ``ping`` needs no more than to arrive."""
+        """Carry out an order. A ``ping`` needs no action."""
         raise NotImplementedError
 
     def check(self) -> None:
-        """Examine what is supervised; called after each turn of the loop."""
+        """Examine the supervised processes; called after each turn of the loop."""
         if time.monotonic() - self.last_report >= self.beat_seconds:
             self.report("alive")
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Kill all descendants."""
         kill_descendants(os.getpid())
 
     def finish(self) -> None:
-        """End once all reports are written."""
+        """End the loop once all reports are written."""
         self._finishing = True
 
     def report(self, event: str, **fields: object) -> None:
-        """Make a report; it is written now as far as the other end reads, and else later.
+        """Send a report without blocking: write at once as much as the other end accepts, and the rest later.
 
         Raises
         ------
         EOFError
-            The other end is gone, or has read nothing of `MAX_UNSENT_BYTES`; never while closing.
+            The other end is gone, or more than `MAX_UNSENT_BYTES` wait. Never raised while closing.
         """
         with self.reporting:
             self.last_report = time.monotonic()
             if event == "alive" and self._unsent:
-                return  # the waiting reports show the same
+                return  # the waiting reports are a sign of life too
             self._unsent += encode({"report": event, **fields})
             if len(self._unsent) > MAX_UNSENT_BYTES and not self.closing:
                 self._on_output_gone()
             self._write()
 
     def forward(self, pipe: int, event: str, **fields: object) -> None:
-        """Report the lines that come from a pipe; it is not read while too many reports wait.
+        """Report the lines of a pipe; do not read it while too many reports wait.
 
         Parameters
         ----------
         pipe
-            Must not block; open for reading and writing, so that it does not end between two writers.
+            A non-blocking descriptor, open for reading and writing so that it does not end between two writers.
         fields
-            Of each report, for example the rank.
+            More fields of each report, for example the rank.
         """
         self._forwarders[pipe] = OutputForwarder(
             pipe, lambda lines: self.report(event, lines=lines, **fields)
@@ -204,23 +203,23 @@ class HostAgent:
             self.selector.register(pipe, selectors.EVENT_READ, self._forwarders[pipe].read)
 
     def hold_output(self, held: bool) -> None:
-        """Read no forwarded output from the loop's next turn on, or read it again."""
+        """Stop (True) or resume (False) reading forwarded output, from the next turn of the loop."""
         self._held = held
 
     def drain_forwarded(self) -> None:
-        """Report what is left in the forwarded pipes, unfinished lines too: their writers have ended."""
+        """Report the rest of the forwarded pipes, including unfinished lines: their writers have ended."""
         for forwarder in self._forwarders.values():
             forwarder.drain()
 
     # ------------------------------------------------------------- the streams
 
     def read_orders(self) -> None:
-        """Read and handle the orders that have come.
+        """Read and handle the orders that have arrived.
 
         Raises
         ------
         EOFError
-            The other end is gone, or sends what is no order.
+            The other end is gone, or sent an invalid order.
         """
         try:
             data = os.read(self._input, CHUNK)
@@ -249,7 +248,7 @@ class HostAgent:
             raise EOFError
 
     def _write_waiting(self) -> None:
-        """Write reports that wait, listen for room where some are left, and pause or resume forwarding."""
+        """Write waiting reports, watch the output pipe for space if any remain, pause or resume forwarding."""
         with self.reporting:
             self._write()
             waiting = len(self._unsent)
@@ -271,7 +270,7 @@ class HostAgent:
                     self.selector.register(pipe, selectors.EVENT_READ, forwarder.read)
 
     def _write_last(self) -> None:
-        """Write the last reports, as long as the other end reads some of them in time."""
+        """Write the last reports, until the other end reads none for `last_reports_seconds`."""
         deadline = time.monotonic() + self.last_reports_seconds
         poll = select.poll()
         poll.register(self._output, select.POLLOUT)
@@ -290,14 +289,14 @@ class HostAgent:
 
 
 class OutputForwarder:
-    """Reads a pipe and passes on its lines as text.
+    """Reads a pipe and passes its lines on as text.
 
     Parameters
     ----------
     pipe
-        Must not block.
+        A non-blocking descriptor.
     send
-        Called with a list of lines, which is not empty.
+        Called with a non-empty list of lines.
     """
 
     def __init__(self, pipe: int, send: Callable[[list[str]], None]) -> None:
@@ -315,7 +314,7 @@ class OutputForwarder:
         return len(data)
 
     def drain(self) -> None:
-        """Pass on what the pipe holds, an unfinished line too."""
+        """Pass on the rest of the pipe, including an unfinished line."""
         while self.read() == CHUNK:
             pass
         if rest := self._lines.rest():
@@ -323,7 +322,7 @@ class OutputForwarder:
 
 
 class HostReports:
-    r"""Parses the reports of one host agent, at the other end of its connection.
+    r"""Parses the reports of one host agent, on the receiving side.
 
     Examples
     --------
@@ -349,7 +348,7 @@ class HostReports:
         Raises
         ------
         LineError
-            A login prints too much, or what came is no report. Permanent: the stream cannot be trusted.
+            The login printed too much, or a line is not a report. Permanent: the stream cannot be trusted.
         """
         reports = [
             decode(line, REPORT_LIMIT) for line in self._lines.feed(self._greeting.skip(data))
@@ -360,12 +359,12 @@ class HostReports:
 
 
 def output_lines(report: dict[str, Any]) -> list[bytes]:
-    """Return the lines of a report ``output`` or ``error`` as the program wrote them.
+    """Return the lines of a report ``output`` or ``error`` as bytes, as the program wrote them.
 
     Raises
     ------
     LineError
-        It has none. Permanent.
+        The report has no valid lines. Permanent.
     """
     lines = report.get("lines")
     if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
@@ -377,9 +376,9 @@ def output_lines(report: dict[str, Any]) -> list[bytes]:
 
 
 def _signal_pipe(numbers: Collection[int]) -> int:
-    """Return a pipe on which each signal of `numbers` is a byte.
+    """Return a pipe to which the handler of each signal in `numbers` writes the signal's number as a byte.
 
-    A handler that raised an error instead would interrupt the process anywhere, also while it cleans up.
+    A handler that raised an error instead would interrupt the process anywhere, even during its cleanup.
     """
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     for number in numbers:

@@ -1,8 +1,8 @@
-"""The command that starts a run with the wheel's own mpiexec, on this machine.
+"""Build the command that starts a run with the wheel's own mpiexec, on this machine.
 
-Pure functions: nothing is started or written here. What a user named (programs, paths, host names) goes
-into the launch file, as JSON, and never onto the launcher's command line, where a ``:`` or a ``-`` would
-mean something; the command line holds only paths of this installation and numbers.
+Pure functions: they start no process and write no file. Words of the user (programs, paths, host names) go into
+the launch file, as JSON. They never go onto the launcher's command line, where ``:`` and ``-`` are syntax; it has
+only paths of this installation and numbers.
 """
 
 from __future__ import annotations
@@ -25,39 +25,40 @@ from apples.ui.units import in_one_line
 TASK_FILE = "task.json"
 LAUNCH_FILE = "launch.json"
 MACHINE_FILE = "machines"
-"""One line a host, ``ADDRESS:RANKS``, in rank order; runs of this machine have none."""
+"""File with a line ``ADDRESS:RANKS`` for each host, in rank order; runs on this machine only do not have it."""
 FOREIGN = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPIEXEC_", "MPI_LOCAL", "OMPI_")
-"""Variables of a launcher that the agent itself may run under, which would confuse ours."""
+"""Prefixes of variables of other launchers. The agent may run under one; our launcher would misread them."""
 OURS = ("MPIEXEC_PORT_RANGE",)
-"""Of these the user may set: between which ports hydra listens."""
+"""Exception to `FOREIGN`, for the user: the range of hydra's listening ports."""
 
-# No UCX_TLS here: UCX over tcp on lo alone cannot connect worlds, so it chooses the transport.
+# UCX_TLS is not set: UCX cannot connect several worlds over TCP on lo alone, so it must choose the transport.
 LOOPBACK: Mapping[str, str] = {"UCX_NET_DEVICES": "lo"}
-"""The ranks of one machine listen on no other interface."""
+"""Let ranks of a run on one machine listen only on the loopback interface."""
 ONE_THREAD: Mapping[str, str] = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
-"""A rank is one slot; threads of its libraries would take its neighbours' CPUs."""
+"""Limit libraries to one thread: a rank is one slot, and more threads would take the CPUs of other ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchCommand:
-    """What an actuator would run, complete: command line, variables and files.
+    """The complete command of an actuator: command line, variables and files.
 
-    Started by hand it gives the same job, except over ssh: there the agent starts the proxies that mpiexec prints.
+    Started by hand, it gives the same job, except over ssh, where the agent starts the proxies that
+    mpiexec prints.
 
     Attributes
     ----------
     argv
-        The command line, one argument each; never passed to a shell.
+        The argument list; never passed to a shell.
     environment
-        Variables added to the caller's own.
+        Variables to add to the caller's environment.
     files
-        File name -> text of every file the command line names (task, machine file, script), to be
-        written into the directory the command is started in.
+        File name -> text of every file that the command line names (task, machine file, script). The caller writes
+        them into the working directory of the command.
     forks
-        Whether the command is ``python -m MODULE ..`` and the run's supervisor forks itself and calls ``main`` of
-        that module, which saves the start of an interpreter.
+        Whether the supervisor runs the command ``python -m MODULE ..`` by a fork of itself that calls the module's
+        ``main``, which saves the start of an interpreter.
     """
 
     argv: tuple[str, ...]
@@ -79,19 +80,19 @@ class RankGroup:
     host
         Name of the host.
     ranks
-        How many processes.
+        Number of processes.
     program
         Argument list of the program.
     cpus
-        CPUs they may run on; empty: any.
+        CPUs of the host; empty: any.
     cgroup
-        The ``cgroup.procs`` file they write themselves into; empty: none.
+        The ``cgroup.procs`` file to which each rank writes itself; empty: none.
     rank_cpus
-        The CPUs of each rank in turn; empty: those of all.
+        The CPUs of each rank, in rank order; empty: `cpus` for all ranks.
     threads
-        How many CPUs a rank has use for.
+        Number of CPUs that a rank can use.
     messages
-        Bytes that each of the ranks sends to each, by which they get their CPUs; empty: nobody knows.
+        Bytes that each rank sends to each other rank, from which CPUs are chosen; empty: unknown.
     """
 
     host: str
@@ -112,12 +113,12 @@ def command(
     Parameters
     ----------
     directory
-        Where the program works; the caller's own when empty.
+        Working directory of the program; empty: that of the caller.
 
     Raises
     ------
     LaunchError
-        A program that no process can be started with, or no mpiexec. Permanent.
+        A program is invalid, or mpiexec is missing. Permanent.
     """
     argv = [mpiexec(), *OPTIONS]
     for index, rank_group in enumerate(rank_groups):
@@ -136,21 +137,21 @@ def command(
 
 
 RANK_ENDS = ("-disable-auto-cleanup", "-print-all-exitcodes")
-"""The agent judges a rank's end, since hydra takes exit(0) for success; mpiexec prints how each rank ended."""
+"""Leave the judgment of a rank's end to the agent, because hydra takes exit(0) for success; print exit codes."""
 OPTIONS = (
     *RANK_ENDS,
     *("-launcher", "fork", "-rmk", "user"),  # this machine, also inside another scheduler's job
-    *("-iface", "lo", "-localhost", THIS_MACHINE, "-hosts", THIS_MACHINE),  # no name is looked up
+    *("-iface", "lo", "-localhost", THIS_MACHINE, "-hosts", THIS_MACHINE),  # avoids a name lookup
 )
 
 
 def mpiexec() -> str:
-    """Return the path of the mpiexec that the wheel put beside this interpreter.
+    """Return the path of the mpiexec that the wheel installed beside this interpreter.
 
     Raises
     ------
     LaunchError
-        There is none.
+        mpiexec is not installed there.
     """
     places = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
     for place in places:
@@ -164,7 +165,7 @@ def mpiexec() -> str:
 
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return this process's environment without another launcher's variables, and with `added`."""
+    """Return this process's environment plus `added`, without variables of other launchers."""
     kept = {k: v for k, v in os.environ.items() if k in OURS or not k.startswith(FOREIGN)}
     return {**kept, **added}
 
@@ -186,7 +187,7 @@ def _launch_file(rank_groups: Sequence[RankGroup], directory: Path) -> str:
 
 
 def check(rank_group: RankGroup) -> None:
-    """Refuse ranks that no process can be started for."""
+    """Raise LaunchError for a rank group without ranks or with an invalid program."""
     if rank_group.ranks < 1:
         raise LaunchError(
             f"{rank_group.host}: {rank_group.ranks} ranks cannot be started",

@@ -1,6 +1,6 @@
-"""The processes of a job on this machine: found by ancestry or by the mark in their environment, and killed.
+"""Find and kill the processes of a job on this machine, by ancestry or by the job tag in their environment.
 
-Standard library only, and little of it: every run starts a supervisor that loads this.
+Standard library only, and few modules of it, because every run starts a supervisor that loads this module.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NoReturn
 
 MARK = "APPLES_JOB"
-"""The variable that every process of a job bears, with the job's name."""
+"""Environment variable of every process of a job; its value is the job's name."""
 RANK_VARIABLES = (b"PMI_RANK", b"PMIX_RANK", b"OMPI_COMM_WORLD_RANK")
-"""In which launchers tell a process which rank of its world it is."""
+"""Environment variables in which launchers pass a process its rank."""
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 DEFAULTED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ)
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 REMAINS = "apples.remains/1\n"
-"""What `remote.leftovers` says first; a login may say other things before it."""
+"""First line that `remains` prints for `remote.leftovers`; a login may print other text before it."""
 CANNOT_START = 127
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where the C library puts it
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - fixed by the C library
 PROCESSES = "processes"
-"""A file of a run's folder, in which every rank notes its number before it becomes the program."""
+"""File in a run's folder to which every rank appends its process id before it becomes the program."""
 CHILD_FAULTS_FIELD, EXIT_CODE_FIELD = 8, 49
 """Indices of ``cminflt``, the page faults of reaped children, and ``exit_code`` (fields 11 and 52 of proc(5))
 among the fields of ``/proc/PID/stat`` after the name."""
 READ_BYTES = 1 << 16
-"""That are read of a file of /proc at a time."""
+"""Size of one read of a file in /proc."""
 REMOVAL_SECONDS = 2.0
-"""How long a cgroup is waited for after its last process is gone."""
+"""Time limit for the removal of a cgroup after its last process ended."""
 
 
 # ------------------------------------------------------------------ being a parent
@@ -58,16 +58,16 @@ def exec_launcher(
     Parameters
     ----------
     supervisor
-        The process that forked this one; where it is gone already nothing is started.
+        Process id of the parent. If the parent already ended, this child exits instead.
     environment
-        The launcher's; this process's own when None.
+        Environment of the launcher; None: that of this process.
     """
     die_with(supervisor)
     exec_program(argv, environment)
 
 
 def die_with(supervisor: int) -> None:
-    """Have the kernel kill this child with its supervisor, and be in a process group that hydra may kill."""
+    """Let the kernel kill this child with its supervisor; join a new process group that hydra may kill."""
     try:
         # hydra kills by process group, and a child that it forked a moment ago is still in hydra's
         # own group. In the supervisor's group, hydra would kill the supervisor.
@@ -81,7 +81,7 @@ def die_with(supervisor: int) -> None:
 
 
 def exec_program(argv: list[str], environment: Mapping[str, str] | None = None) -> NoReturn:
-    """Turn this child into a program; one that cannot be started is said so on standard error."""
+    """Turn this child into a program; if it cannot start, print an error and exit with `CANNOT_START`."""
     try:
         for number in DEFAULTED:
             signal.signal(number, signal.SIG_DFL)
@@ -94,46 +94,50 @@ def exec_program(argv: list[str], environment: Mapping[str, str] | None = None) 
 
 
 def as_child(task: Callable[[], int | None]) -> NoReturn:
-    """Have this child do a task and end, whatever happens: it must not return into what its parent was at."""
+    """Run a task in this forked child and exit in any case, so that it never returns into its parent's code."""
     code = 1
     try:
         code = task() or 0
-    except BaseException:  # noqa: BLE001 - a child's last words
+    except BaseException:  # noqa: BLE001 - printed; the child must exit
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
 
 
 def be(name: str, task: Callable[[], int | None]) -> int:
-    """Have a child (`as_child`) do a task as a program of its own would: it has loaded what the task needs.
+    """Run a task in a forked child (`as_child`) under the conditions of a new program; return its exit code.
 
-    Of its parent's open files it keeps the first three.
+    The child resets its signal handlers and closes its parent's files, except the first three. The fork saves the
+    start of an interpreter, because the parent has loaded the modules of the task.
 
     Parameters
     ----------
     name
-        Under which ``ps -o comm`` and ``top`` show it: its command line is its parent's.
+        Name of the process in ``ps -o comm`` and ``top``; its command line stays that of its parent.
     """
     for number in DEFAULTED:
         ignored = number in IGNORED_BY_PYTHON
         signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
-    gc.freeze()  # nothing of its parent's is finalised here: its files are closed now, by number
+    gc.freeze()  # the parent's objects must not be finalised here: `close_inherited` closes their files
     close_inherited()
     ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
     return task() or 0
 
 
 def close_inherited(spare: int = -1) -> None:
-    """Close every open file but the first three and `spare`, one by one: their limit may be a thousand million."""
+    """Close every open file except the first three and `spare`.
+
+    It closes only descriptors that are open: the limit of open files may be a thousand million.
+    """
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is slow to load
         if int(name) > 2 and int(name) != spare:
-            with contextlib.suppress(OSError):  # the listing's own
+            with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
                 os.close(int(name))
 
 
 # ------------------------------------------------------------------ found by ancestry
 def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
-    """Yield every descendant with its parent, parents first."""
+    """Yield the process id of every descendant with that of its parent, parents first."""
     children: dict[int, list[int]] = {}
     for pid in all_processes():
         children.setdefault(parent_of(pid), []).append(pid)
@@ -146,14 +150,14 @@ def descendants(ancestor: int) -> Iterator[tuple[int, int]]:
 
 
 def kill_descendants(ancestor: int, *, spare: int = 0, seconds: float = float("inf")) -> None:
-    """Kill all descendants of this process and reap them, until none is left or for at most `seconds`.
+    """Kill all descendants of a process and reap its children, until none is left or for at most `seconds`.
 
-    Looking for them is a look at every process of the machine; a process that has no child has none.
+    The search reads every process of the machine. It is skipped if `ancestor` is this process and has no child.
 
     Parameters
     ----------
     spare
-        A child that the caller kills and reaps itself; neither it nor its end is touched here.
+        A child that the caller kills and reaps; it is neither killed nor reaped here.
     """
     deadline = time.monotonic() + seconds
     if ancestor == os.getpid() and childless():
@@ -170,7 +174,7 @@ def kill_descendants(ancestor: int, *, spare: int = 0, seconds: float = float("i
 
 
 def childless() -> bool:
-    """Whether this process has no child, not even one that has ended and was not reaped."""
+    """Whether this process has no child, including children that ended and were not reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -179,7 +183,7 @@ def childless() -> bool:
 
 
 def kill_child(pid: int, parent: int) -> None:
-    """Kill the process `pid` if it still is the child of `parent` (numbers are used again)."""
+    """Kill the process `pid` if it still is the child of `parent`: the kernel reuses process ids."""
     with contextlib.suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -190,49 +194,48 @@ def kill_child(pid: int, parent: int) -> None:
 
 
 def all_processes() -> list[int]:
-    """Return the numbers of all processes there are."""
+    """Return the ids of all processes of this machine."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - pathlib is slow to load
 
 
 def parent_of(pid: int) -> int:
-    """Return the parent of a process; 0 when it is gone."""
+    """Return the process id of the parent of a process; 0 if the process is gone."""
     fields = _stat(pid)
     return int(fields[1]) if len(fields) > 1 else 0
 
 
 def state_of(pid: int) -> str:
-    """Return the letter of a process's state; X when it is gone."""
+    """Return the state letter of a process, as in proc(5); X if it is gone."""
     fields = _stat(pid)
     return fields[0].decode() if fields else "X"
 
 
 def zombie_status(pid: int) -> int | None:
-    """Return the wait status of a process that ended and is not reaped yet; None if it runs, or was reaped.
+    """Return the wait status of a process that ended and is not reaped yet; None if it runs or was reaped.
 
-    The kernel shows the status to processes of the same user, also if they are not the parent.
+    The kernel shows the status to all processes of the same user, not only to the parent.
     """
     fields = _stat(pid)
     return int(fields[EXIT_CODE_FIELD]) if fields and fields[0] == b"Z" else None
 
 
 def has_reaped(pid: int) -> bool:
-    """Whether a process has reaped a child. Each child has page faults, and the kernel adds them to its parent."""
+    """Whether a process has reaped a child: the kernel adds the child's page faults to the parent's count."""
     fields = _stat(pid)
     return len(fields) > CHILD_FAULTS_FIELD and int(fields[CHILD_FAULTS_FIELD]) > 0
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Return the fields after the name: state, parent and more; none where the process is gone."""
+    """Return the fields of ``/proc/PID/stat`` after the name: state, parent and more; empty if it is gone."""
     return read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def read(path: str) -> bytes:
-    """Return a file of /proc; empty when its process is gone or another user's."""
+    """Return the contents of a file in /proc; empty if its process is gone or belongs to another user."""
     found = b""
     try:
-        handle = os.open(
-            path, os.O_RDONLY | os.O_CLOEXEC
-        )  # a look reads hundreds: no stream for each
+        # A search reads hundreds of files; a stream for each would be slow.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
@@ -247,24 +250,24 @@ def read(path: str) -> bytes:
 
 # ------------------------------------------------------------------ found by the job's mark
 def mark(job: str) -> str:
-    """Return the word by which the processes of a job are known: in their environment, or among their arguments.
+    """Return the job tag, ``APPLES_JOB=NAME``: each process of a job has it in its environment or arguments.
 
-    A process that a login starts on another host has no environment of ours: it bears the word as an argument.
+    A process that a login starts on another host does not inherit our environment; it has the tag as an argument.
     """
     return f"{MARK}={job}"
 
 
 def marked(job: str) -> list[int]:
-    """Return the other processes that were started with this job's mark, zombies not counted.
+    """Return the ids of all processes with this job's tag, except this process and zombies.
 
-    Whoever looks may bear it too: a look over a connection of the job's own does.
+    This process may have the tag too: a search over one of the job's own connections does.
     """
     own = os.getpid()
     return [pid for pid in all_processes() if pid != own and _bears(pid, job)]
 
 
 def end_marked(jobs: Collection[str], seconds: float) -> None:
-    """Ask what is left of jobs to end, and wait for `seconds`: a supervisor removes what it has made."""
+    """Send SIGTERM to the processes of jobs; wait at most `seconds`, so that supervisors remove their files."""
     deadline = time.monotonic() + seconds
     asked = set[tuple[int, str]]()
     while left := {(pid, job) for job in jobs for pid in marked(job)}:
@@ -277,7 +280,7 @@ def end_marked(jobs: Collection[str], seconds: float) -> None:
 
 
 def kill_marked(job: str, seconds: float) -> bool:
-    """Kill what is left of a job; whether nothing was left within `seconds`."""
+    """Kill the processes of a job; return whether none is left within `seconds`."""
     deadline = time.monotonic() + seconds
     while left := marked(job):
         for pid in left:
@@ -289,16 +292,17 @@ def kill_marked(job: str, seconds: float) -> bool:
 
 
 def sweep(told: dict[str, Any]) -> int:
-    """Kill what is left of a job on this host and remove its folder; 0 when nothing is left."""
+    """Kill the processes of a job on this host and remove its folder; return 0 if none is left, else 1."""
     cleared = kill_marked(told["job"], told["seconds"])
     remove_run(told["folder"], [])
     return 0 if cleared else 1
 
 
 def remains(told: dict[str, Any]) -> int:
-    """Print how many processes are left of each job on this host, after ending those of jobs that are over.
+    """Print the number of processes of each job on this host, after ending those of jobs that are over.
 
-    A job is followed by whether it is over; the lines are read by `apples.launch.remote.leftovers`.
+    `told` maps ``jobs`` to a dictionary from job name to whether the job is over. `apples.launch.remote.leftovers`
+    reads the output.
     """
     sys.stdout.write(REMAINS)
     end_marked([job for job, over in told["jobs"].items() if over], told["seconds"])
@@ -311,40 +315,39 @@ def remains(told: dict[str, Any]) -> int:
 
 
 def expect_processes(directory: str) -> None:
-    """Make the file in which the ranks of a run note their process numbers."""
+    """Create the file in which the ranks of a run note their process ids."""
     path = os.path.join(directory, PROCESSES)  # noqa: PTH118 - pathlib is slow to load
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def noted_processes(directory: str) -> set[int]:
-    """Return the numbers of all processes that ever were ranks of the run in this directory."""
+    """Return the ids of all processes that ever were ranks of the run in this directory."""
     path = os.path.join(directory, PROCESSES)  # noqa: PTH118 - as above
     return {int(number) for number in read(path).split() if number.isdigit()}
 
 
 def remove_shared_memory(pids: Collection[int], folder: str = SHARED_MEMORY) -> None:
-    """Remove the shared memory in a folder that processes have left which were ranks and are gone.
+    """Remove the shared memory files that ended ranks (`pids`) left in a folder.
 
-    MPI (libfabric) names it ``PROCESS:USER:..``, and removes none of a process that was killed. A number may be
-    another process's by now: what a living one may have made stays, and so does what nobody says was a rank's,
-    for it may be that of a process whom only another container sees.
+    MPI (libfabric) names a file ``PROCESS:USER:..`` and does not remove the files of a killed process. The kernel
+    may have reused a process id; if a live process has it, its files stay.
     """
-    # Only files of noted processes are removed. A sweep over all numbers without a process would
-    # remove files of other containers, which can share /dev/shm and not the process numbers.
+    # Only files of noted ranks are removed. A sweep over all ids without a process would remove files of other
+    # containers, which may share /dev/shm and have separate process ids.
     user = str(os.getuid())
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):  # noqa: PTH208 - as above
             number, _, rest = name.partition(":")
             if not number.isdecimal() or rest.partition(":")[0] != user or int(number) not in pids:
                 continue
-            # A killed process gives its memory back a moment before it is a zombie.
+            # A killed process frees its memory shortly before it becomes a zombie.
             if state_of(int(number)) in "ZX" or read(f"/proc/{number}/statm").startswith(b"0 "):
                 with contextlib.suppress(OSError):
                     os.unlink(os.path.join(folder, name))  # noqa: PTH108, PTH118 - as above
 
 
 def remove_run(directory: str, cgroups: list[str], memory: str = SHARED_MEMORY) -> None:
-    """Remove a run's shared memory, cgroups and directory of plain files; what is gone already is fine.
+    """Remove a run's shared memory, cgroups and directory of plain files, as far as they still exist.
 
     Parameters
     ----------
@@ -359,7 +362,7 @@ def remove_run(directory: str, cgroups: list[str], memory: str = SHARED_MEMORY) 
                 os.rmdir(cgroup)  # noqa: PTH106 - pathlib is slow to load
             except FileNotFoundError:
                 break
-            except OSError:  # its last process is still being taken away
+            except OSError:  # the kernel still removes its last process
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.005)

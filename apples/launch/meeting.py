@@ -1,4 +1,4 @@
-"""A trial launch for ``apples doctor``: one MPI rank on each host that its checks found fit; all must meet."""
+"""A trial launch for ``apples doctor``: one MPI rank on each fit host; all ranks must connect to each other."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ CURE = "allow TCP among the hosts; apples help ssh"
 def with_meeting(found: Mapping[str, Fitness], listed: HostList) -> dict[str, Fitness]:
     """Return the fitness of each host, with the finding of a trial launch on all fit hosts.
 
-    The launch is that of a run: the same addresses, interpreters and connections. If it fails, each host is tried
-    alone. Those that fail alone have the failure, and the others are tried again. If none does, all have it.
+    The launch uses the addresses, interpreters and connections of a real run. If it fails, each host is tried
+    alone. Hosts that fail alone get the failure, and the others are tried together again. If no host fails alone,
+    all get the failure.
     """
     judged = dict(found)
     while fit := [name for name, fitness in judged.items() if not _is_judged(fitness)]:
@@ -59,7 +60,7 @@ def _is_judged(fitness: Fitness) -> bool:
 
 
 def _failure(names: list[str], found: Mapping[str, Fitness], listed: HostList) -> Failure | None:
-    """Launch a rank on each host; return why they did not meet, None if they did."""
+    """Launch a rank on each host; return the error if they did not connect, None if they did."""
     job = job_name()
     groups = [RankGroup(name, 1, ("{python}", "-c", PROGRAM)) for name in names]
     targets = [

@@ -1,6 +1,6 @@
 """The processes of one run, below a supervisor on each host: start them, read their lines, end them.
 
-Every wait here has a deadline. The lines of the program are returned as they come and not kept.
+Every wait has a deadline. The lines of the program are returned as they arrive and are not stored.
 """
 
 from __future__ import annotations
@@ -33,50 +33,50 @@ from apples.launch.remote.ask import RemoteQuestion, ask
 from apples.launch.remote.connection import HostConnection, close_all
 
 Source = str
-"""The source of a line: ``output``, ``launcher`` (its output: of a job manager that of the program), ``error``,
-``error-N`` (that of rank N), or ``report`` of a supervisor. The
-source ``messages`` has no lines, but the counts of a rank on another machine."""
+"""The source of a line: ``output``, ``launcher`` (output of the launcher; a job manager passes on the program's
+output), ``error``, ``error-N`` (standard error of rank N), or ``report`` of a supervisor. An entry of the source
+``messages`` is not a line but the message counts of a rank on another machine, in binary form."""
 GRACE_SECONDS = 1.0
-"""From SIGTERM to SIGKILL."""
+"""Time from SIGTERM to SIGKILL."""
 LINGER_SECONDS = 1.0
-"""Time for the supervisors of other machines to clear up, once that of this machine has."""
+"""Time limit for the cleanup on other machines, from the end of the cleanup on this machine."""
 LAUNCHER = "launcher"
-"""The source of lines that the launcher, or the manager of a malleable job, printed."""
+"""The source of lines that the launcher or the manager of a malleable job printed."""
 STOP_SECONDS = 4.0
-"""Time for the supervisor to clear up. After it the supervisor is killed and this process clears up."""
+"""Time limit for the supervisor's cleanup. After it, this process kills the supervisor and cleans up itself."""
 CHUNK = 1 << 16
 MAX_WAIT_SECONDS = 86400.0
-"""Of one wait: poll takes 24 days at most, and a caller looks at its deadline again."""
+"""Limit of one wait: ``poll`` accepts at most 24 days. A caller checks its own deadline and waits again."""
 SWEEP = "apples.launch.job_processes:sweep"
 SWEEP_SECONDS, SWEEP_KILL_SECONDS = 6.0, 2.0
 """Time limits of `sweep_hosts` for all hosts together, and of the kills on one host."""
 
 
 def job_name() -> str:
-    """Return a new random name for a run, which identifies its processes and cgroups."""
+    """Return a new random name for a run; it identifies the run's processes and cgroups."""
     return secrets.token_hex(8)
 
 
 class Processes:
-    """Everything that runs for one command. A context manager: leaving it ends the run.
+    """All processes of one command. A context manager: leaving it ends the run.
 
     Parameters
     ----------
     command
-        What to run; its files are written into a directory of the run's own.
+        The command; its files are written into a new directory of the run.
     job
-        Name of the run: every process bears it in its environment.
+        Name of the run; every process has it in its environment.
     cgroups
-        Directories that are removed when the run is over.
+        Directories to remove when the run is over.
     prepare
-        Called when the supervisor is ready and before the command starts: makes the cgroups.
+        Called when the supervisor is ready and before the command starts; creates the cgroups.
     connections
-        An open connection to each other host, in the order of the launch file. Each waits for a program; the run
-        owns them from then on.
+        An open connection to each other host, in the order of the launch file. Each waits for a program. The run
+        closes them.
     grace
-        Seconds the command is given to end by itself.
+        Seconds from the request to end until the command is killed.
     ranks
-        How many ranks have a pipe of their own for standard error.
+        Number of ranks with a separate pipe for standard error.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Processes:
         self._connections = connections
         self._channel = HostChannel()
         self._hosts: RemoteHosts | None = None
-        # That mpiexec has not asked for yet, by their numbers, each with its host.
+        # Number -> host of each proxy that mpiexec has not requested yet.
         self._proxies = dict(enumerate(ssh.proxy_hosts(command)))
         self._cgroups = [str(path) for path in cgroups]
         self._directory = tempfile.mkdtemp(prefix="apples-")
@@ -149,13 +149,13 @@ class Processes:
             raise
 
     def _open_fifo(self, name: str, source: Source) -> None:
-        """Listen to the ranks themselves, not to what the launcher passes on."""
+        """Create a FIFO into which the ranks write directly, not through the launcher, and read from it."""
         path = Path(self._directory) / name
         os.mkfifo(path, 0o600)
         self._listen(os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb"), source)
 
     def _start_supervisor(self, command: LaunchCommand) -> subprocess.Popen[bytes]:
-        """Start the supervisor, which waits for its orders."""
+        """Start the supervisor; it waits for orders."""
         launcher, launcher_output = os.pipe()
         try:
             process = subprocess.Popen(
@@ -196,13 +196,15 @@ class Processes:
         """Send an order to the supervisor on this machine."""
         pipe = self._supervisor.stdin
         assert pipe is not None  # noqa: S101 - for the type checker
-        with contextlib.suppress(BrokenPipeError):  # it is gone: the end of its reports shows it
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # it ended; `read` notices the end of its reports
             pipe.write(encode({"order": order, **fields}))
             pipe.flush()
 
     @property
     def directory(self) -> Path:
-        """Where the run keeps its files until its end."""
+        """Directory of the run's files, removed at its end."""
         return Path(self._directory)
 
     @property
@@ -218,7 +220,7 @@ class Processes:
                 pipe.close()
 
     def ready(self) -> None:
-        """Tell the supervisor that every rank is up."""
+        """Notify the supervisors that every rank has started."""
         if self.running:
             if self._hosts is not None:
                 self._hosts.order_all("ready")
@@ -226,25 +228,25 @@ class Processes:
 
     @property
     def running(self) -> bool:
-        """Whether anything may still come."""
+        """Whether a pipe or connection of the run is still open, so that lines may arrive."""
         return bool(self._selector.get_map())
 
     @property
     def supervised(self) -> bool:
-        """Whether the supervisor is there and the run not over."""
+        """Whether the supervisor of this machine still reports: it runs and the run is not over."""
         return any(key.data is self._channel for key in self._selector.get_map().values())
 
     @property
     def cleared(self) -> bool:
-        """Whether the supervisor reported that nothing of the run is left on this machine."""
+        """Whether the supervisor reported that this machine has no process of the run any more."""
         return self._channel.cleared
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable if `read` would not wait."""
+        """Return a file descriptor that is readable if `read` would return at once."""
         return self._selector.fileno()
 
     def read(self, seconds: float) -> list[tuple[Source, bytes]]:
-        """Return the lines that came, waiting at most `seconds`, and a day, for the first of them."""
+        """Return the lines that arrived; wait for the first at most `seconds`, and at most a day."""
         lines_read: list[tuple[Source, bytes]] = []
         wait = min(max(0.0, seconds), MAX_WAIT_SECONDS)
         for key, _ in self._selector.select(wait) if self.running else ():
@@ -261,7 +263,7 @@ class Processes:
         return lines_read
 
     def _from_host(self, channel: HostChannel, data: bytes) -> list[tuple[Source, bytes]]:
-        """Return the lines of a host agent; that all is over on another host, or lost, is a report of ours."""
+        """Return the lines of a host agent; add a ``report`` if a remote host ended its part or was lost."""
         cleared_before = channel.cleared
         lines = channel.feed(data)
         channel.ended |= not data
@@ -275,7 +277,7 @@ class Processes:
         return lines
 
     def _from_launcher(self, lines: list[tuple[Source, bytes]]) -> list[tuple[Source, bytes]]:
-        """Start the proxies that mpiexec asks for; return its other lines."""
+        """Start the proxies that mpiexec requests; return its other lines."""
         others: list[tuple[Source, bytes]] = []
         for _, line in lines:
             number, argv = ssh.proxy_of(line) or (-1, [])
@@ -293,14 +295,14 @@ class Processes:
             self._hosts.order(host, "start", argv=words)
 
     def stop(self) -> list[tuple[Source, bytes]]:
-        """End the run and return its last lines; no process of it is left when this returns.
+        """End the run and return its last lines. A normal return guarantees that none of its processes is left.
 
         May be called again.
 
         Raises
         ------
         LaunchError
-            A process cannot be killed (the kernel holds it): named by its number.
+            A process cannot be killed, because it is blocked in the kernel. The message has its process id.
         """
         last: list[tuple[Source, bytes]] = []
         if self._hosts is not None:
@@ -309,7 +311,7 @@ class Processes:
         if process.stdin and not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-            process.send_signal(signal.SIGCONT)  # one that was stopped would never hear of the end
+            process.send_signal(signal.SIGCONT)  # if stopped, it cannot see the end of input
         deadline = time.monotonic() + STOP_SECONDS + self._grace - GRACE_SECONDS
         while self.supervised and (left := deadline - time.monotonic()) > 0:
             last += self.read(left)
@@ -327,7 +329,7 @@ class Processes:
         return last
 
     def _kill_remaining(self) -> None:
-        """End the supervisor if it would not, and what it left."""
+        """Kill the supervisor if it still runs, and the processes that it left."""
         process = self._supervisor
         if self.supervised:
             process.kill()
@@ -353,7 +355,7 @@ class Processes:
         close_all(self._connections)
 
     def __enter__(self) -> Processes:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -362,7 +364,7 @@ class Processes:
 
 
 def _release(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> None:
-    """End a run whose `Processes` is not referenced any more, also when the interpreter ends."""
+    """End a run when its `Processes` object is garbage collected or the interpreter ends."""
     if process.stdin and not process.stdin.closed:
         with contextlib.suppress(OSError):
             process.stdin.close()
@@ -373,12 +375,12 @@ def _release(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> No
 
 
 def sweep_hosts(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[str]:
-    """Kill processes with the run's job tag on hosts whose supervisor was lost, over new connections.
+    """Kill processes with the run's job tag over new connections to hosts with a lost supervisor.
 
     Returns
     -------
     list[str]
-        Those of `hosts` on which the cleanup could not be verified.
+        The members of `hosts` on which the cleanup could not be verified.
     """
     if not hosts:
         return []

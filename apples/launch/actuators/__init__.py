@@ -1,7 +1,7 @@
 """The actuators: each carries out a plan through one launcher.
 
 Read `local` (this machine), `ssh` (other machines), `slurm` (a cluster with a queue), then `recording` (starts
-nothing: plans, dry runs, tests) and `choice` (the actuator of a name). `checks` holds an actuator to the contract.
+nothing: plans, dry runs, tests) and `choice` (the actuator of a name). `checks` tests any actuator's contract.
 `apples.malleable.actuator` starts a malleable job through any of them.
 """
 
@@ -10,9 +10,9 @@ from apples.io.plugins import Catalogue, resolve
 from apples.launch.actuator import Actuator
 
 LOCAL = "local"
-"""The actuator of hosts that are all parts of this machine."""
+"""Name of the actuator for a host list with parts of this machine only."""
 SSH = "ssh"
-"""The actuator of hosts of which some are other machines."""
+"""Name of the actuator for a host list with other machines."""
 ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
     {
         LOCAL: "apples.launch.actuators.local:LocalActuator",
@@ -21,7 +21,7 @@ ACTUATORS: Catalogue[type[Actuator]] = Catalogue(
         "recording": "apples.launch.actuators.recording:RecordingActuator",
     }
 )
-"""What ``--actuator`` may name, beside a user's own; each is loaded when it is asked for."""
+"""Values of ``--actuator``, besides a user's own class; each class is loaded on first use."""
 
 
 def actuator_class(name: str) -> type[Actuator]:
@@ -30,7 +30,7 @@ def actuator_class(name: str) -> type[Actuator]:
     Raises
     ------
     UsageError
-        There is none, or what it names is no `Actuator`. Permanent.
+        The name is unknown, or the object is not a subclass of `Actuator`. Permanent.
 
     Examples
     --------

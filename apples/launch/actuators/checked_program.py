@@ -1,7 +1,8 @@
-"""A program of the application protocol without MPI, which actuators are checked with. Standard library only.
+"""A test program for actuators: it follows the application protocol without MPI. Standard library only.
 
-Every rank writes down who it is; rank 0 says ``ready`` when all have. The parameter ``how`` says what then
-happens: ``finishes``, ``waits`` for its end, ``refuses`` its task, or ``dies`` before it is ready.
+Every rank writes its process id and task to a file; rank 0 sends ``ready`` when all files exist. The parameter
+``how`` selects the rest: the program ``finishes``, ``waits`` until it is ended, ``refuses`` its task, or ``dies``
+before it is ready.
 """
 
 import json
@@ -12,11 +13,11 @@ from pathlib import Path
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 MAX_SECONDS = 60.0
-"""A rank that waits for others, or for its end, ends by itself after so long."""
+"""Time limit of each wait; after it the rank ends by itself."""
 
 
 def main() -> int:
-    """Be one rank."""
+    """Run one rank; return its exit code."""
     rank = int(next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), "0"))
     task = json.loads(Path(os.environ["APPLES_TASK"]).read_text(encoding="utf-8"))
     parameters, strips = task["parameters"], task["partition"]
@@ -54,17 +55,17 @@ def main() -> int:
 
 
 def say(event: str, **fields: object) -> None:
-    """Write one event."""
+    """Write one event to standard output."""
     os.write(1, (json.dumps({"event": event, **fields}) + "\n").encode())
 
 
 def this_process() -> dict[str, object]:
-    """Return what tells this process from all others there ever are on any machine."""
+    """Return an identity of this process that no other process on any machine ever has."""
     return {"pid": os.getpid(), "began": began(os.getpid()), "machine": machine()}
 
 
 def began(pid: int) -> str:
-    """Return when a process began, in ticks of its machine; empty when it is gone or dead."""
+    """Return the start time of a process in clock ticks of its machine; empty if it ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:
@@ -73,19 +74,19 @@ def began(pid: int) -> str:
 
 
 def machine() -> str:
-    """Return what is the same for all processes of one machine until it starts again."""
+    """Return the boot id, which all processes of a machine share until it restarts."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def write(folder: Path, name: str, document: dict[str, object]) -> None:
-    """Write a file of the folder at once."""
+    """Write a JSON file in the folder atomically."""
     part = folder / f".{name}.{os.getpid()}"
     part.write_text(json.dumps(document), encoding="utf-8")
     part.rename(folder / name)
 
 
 def wait_for(folder: Path, pattern: str, count: int) -> None:
-    """Wait until so many files are there, at most `MAX_SECONDS`."""
+    """Wait until `count` files match the pattern, at most `MAX_SECONDS`."""
     deadline = time.monotonic() + MAX_SECONDS
     while len(list(folder.glob(pattern))) < count and time.monotonic() < deadline:
         time.sleep(0.01)

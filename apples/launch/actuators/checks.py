@@ -1,7 +1,7 @@
-"""What every `Actuator` must do, as checks that run: on ours in the tests, on a user's own from the command line.
+"""Checks of the `Actuator` contract. The tests run them on our actuators; users run them on their own.
 
-``python -m apples.launch.actuators.checks file.py:name [HOSTS]`` prints each check that held, or the first that
-did not. The checks start a small program without MPI on all hosts of the list, some times over.
+``python -m apples.launch.actuators.checks file.py:name [HOSTS]`` prints each check that passed and stops at the
+first failure. The checks start a small program without MPI several times on all hosts of the list.
 """
 
 from __future__ import annotations
@@ -36,36 +36,36 @@ slots = 2
 [[host]]
 name = "second"
 """
-"""Two hosts and three ranks, all of this machine: where the user names no host list."""
+"""The default host list: two hosts with three ranks, all on this machine."""
 ROWS, ITERATIONS = 100, 2
 ITERATION_SECONDS = 0.002
-"""The predicted seconds of an iteration, of which a queue takes its time limit."""
+"""The predicted seconds of an iteration, from which a queue's time limit is derived."""
 PROBE = "apples.topology.sources.probe"
 """The module that describes the CPUs of a host on another machine."""
 LEFT_SECONDS = 60.0
-"""From the end of an agent that was killed to the end of all ranks."""
+"""Time limit for all ranks to end after their agent was killed."""
 
 
 def check_actuator(
     reference: str, hosts: Path | None = None, folder: Path | None = None
 ) -> list[str]:
-    """Check an actuator by running it; return the claims that held, in order.
+    """Check an actuator by running it; return the claims that passed, in order.
 
     Parameters
     ----------
     reference
-        What ``--actuator`` would name: one of ours, ``module:name`` or ``file.py:name``.
+        A value of ``--actuator``: a built-in name, ``module:name`` or ``file.py:name``.
     hosts
-        A host list all hosts of which are used; two hosts played by this machine when None.
+        A host list; the checks use all its hosts. None: two emulated hosts on this machine.
     folder
-        A folder that all hosts see, for what the ranks write down; a temporary one when None.
+        A folder that all hosts share, for the files of the ranks. None: a temporary folder.
 
     Raises
     ------
     LaunchError
-        What the actuator did, and what its contract asks for.
+        A check failed: the actual result, and the one that the contract requires.
     UsageError
-        There is no such actuator, or no such host list.
+        The actuator or the host list does not exist.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def check_actuator(
 
 
 class ActuatorChecks:
-    """The checks of one actuator, in a folder of their own."""
+    """The checks of one actuator; their files lie in `folder`."""
 
     def __init__(self, reference: str, hosts: Path | None, folder: Path) -> None:
         self.reference, self.folder = reference, folder
@@ -88,12 +88,12 @@ class ActuatorChecks:
             self.hosts.write_text(HOSTS, encoding="utf-8")
 
     def held(self) -> Iterator[str]:
-        """Run one check after another; yield what held.
+        """Run the checks in order; yield the claim of each check that passed.
 
         Raises
         ------
         LaunchError
-            One did not.
+            A check failed.
         """
         yield self._check("builds a command and starts nothing", self._command)
         yield self._check("looks at no host twice", self._look)
@@ -115,7 +115,7 @@ class ActuatorChecks:
         yield self._check("leaves no process behind an agent that is killed", self._killed)
 
     def hold(self) -> None:
-        """Start a program that waits, say so, and wait: the agent that is going to be killed."""
+        """Act as the agent that will be killed: start a program that waits, print ``ready``, and wait."""
         run = self._actuator().actuate(self._plan("waits"))
         sys.stdout.write("ready\n")
         sys.stdout.flush()
@@ -217,7 +217,7 @@ class ActuatorChecks:
         return HostSurvey(hosts, tuple(hosts), Needs(probe=PROBE))
 
     def _plan(self, how: str) -> LaunchPlan:
-        """Return the plan that uses all hosts, the last of them first, with as unlike strips as can be."""
+        """Return a plan that uses all hosts in reverse order, with strips of very different sizes."""
         record = self.folder / "records"
         record.mkdir(exist_ok=True)
         for old in record.iterdir():
@@ -253,7 +253,7 @@ class ActuatorChecks:
         return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
     def _none_left(self, expected: int | None = None, seconds: float = 0.0) -> None:
-        """Refuse where a rank of this machine still runs `seconds` from now."""
+        """Raise an error if a rank on this machine still runs after `seconds`."""
         records = self._records()
         if expected is not None:
             self._expect("ranks that ran", len(records), expected)
@@ -272,20 +272,26 @@ class ActuatorChecks:
 
 
 def _program(host: Host) -> HostProgram:
-    """Return how the checked program is started on a host."""
+    """Return the command lines of the test program on a host."""
     here = (sys.executable, checked_program.__file__)
     return HostProgram(host, "default", here, (PYTHON, here[1]))
 
 
 def _runs(record: Mapping[str, Any]) -> bool:
-    """Whether the process that wrote a record runs; not known of other machines."""
+    """Whether the process that wrote a record still runs; False if it ran on another machine."""
     if record["machine"] != checked_program.machine():
         return False
     return bool(checked_program.began(record["pid"]) == record["began"])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the actuator of the first argument, on the host list of the second; by default of the command line."""
+    """Check the actuator named by the first argument, on the host list named by the second.
+
+    Parameters
+    ----------
+    arguments
+        None: those of the command line.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["--hold"]:
         reference, hosts, folder = arguments[1:]

@@ -1,4 +1,4 @@
-"""Which actuator starts a run, and what it is made with."""
+"""Choose and create the actuator of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from apples.resources import read_host_list
 
 
 def actuator_name(asked: str | None, hosts: str | Path) -> str:
-    """Return the actuator to use: the one asked for, else ssh where the list has other machines, else local.
+    """Return the name of the actuator: `asked`, else ssh if the list has other machines, else local.
 
     Raises
     ------
     UsageError
-        There is none of that name. Permanent.
+        `asked` is not the name of an actuator. Permanent.
     """
     if asked is not None:
         actuator_class(asked)
@@ -29,13 +29,13 @@ def actuator_name(asked: str | None, hosts: str | Path) -> str:
 def actuator_of(
     name: str, output: Path | None, options: Mapping[str, str] | None = None
 ) -> Actuator:
-    """Return the actuator of that name.
+    """Return a new actuator of that name.
 
     Raises
     ------
     UsageError
-        There is none, an option is not for it, `output` cannot be made, or a user's own class is abstract or
-        takes other arguments.
+        The name is unknown, the actuator takes no such option, `output` cannot be created, or a user's own class
+        is abstract or takes other arguments.
     """
     kind = actuator_class(name)
     if options and not kind.takes_options:

@@ -1,7 +1,7 @@
 """`LocalActuator`: runs a schedule on this machine with the wheel's mpiexec.
 
-A host is a set of CPUs. A host that is described as slower than the machine (``cpu`` below 1, nobody
-measured it) gets a CPU quota, so that it is what it is said to be.
+A host is a set of CPUs. If the host list describes a host as slower than the machine (``cpu`` below 1) and its
+speed was not measured, a CPU quota makes it that slow.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from apples.launch.targets import eligible_groups
 
 
 class LocalActuator(Actuator):
-    """Speaks to this machine, through the wheel's mpiexec.
+    """Runs programs on this machine, through the wheel's mpiexec.
 
     Parameters
     ----------
     output
         Directory the program may write its files to.
     save
-        Whether it is asked to keep its result there.
+        Whether the program must save its result there.
     talk
-        Receives the program's own talk and the warnings, line by line; default: standard error.
+        Receives the program's other output and the warnings, line by line; default: standard error.
     startup_seconds, silence_seconds
-        Deadlines for ``ready`` and for the next sign of life; the second is made from the prediction
-        when None.
+        Time limits for ``ready`` and from one event to the next. If the second is None, it is derived from the
+        prediction.
     """
 
     name = "local"
@@ -57,15 +57,15 @@ class LocalActuator(Actuator):
         self._counting: Mapping[str, str] = {}
 
     def count_messages(self, counts: MessageCounts) -> None:
-        """Let every rank count: its files are of this machine."""
+        """Count the messages of every rank."""
         self._counting = counts.environment()
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return the mpiexec command, to be started where its files were written; quotas are left out."""
+        """Return the mpiexec command, to be started in the directory of its files. It sets no quotas."""
         return self._command(bound_here(rank_groups(plan)), plan)
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
-        """Start the application on this machine; returns once every rank is ready."""
+        """Start the application on this machine; return once every rank is ready."""
         job = self.connections.job if self.connections else job_name()
         used = {strip.host.name for strip in plan.strips}
         quotas = Quotas.plan({h: n for h, n in plan.cpu_quotas.items() if h in used}, job)
@@ -90,7 +90,7 @@ class LocalActuator(Actuator):
         return RunExecution(started(start, self.talk), quotas.warnings)
 
     def check_movable(self) -> None:
-        """Allow it: hosts are parts of this machine."""
+        """Accept: all hosts are parts of this machine."""
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, as a part of this machine."""

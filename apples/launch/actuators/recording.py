@@ -1,4 +1,4 @@
-"""`RecordingActuator`: keeps the plans it was given and starts nothing."""
+"""`RecordingActuator`: records plans and starts nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a command that only plans loads no launcher
 
 
 class RecordingExecution(Execution):
-    """Nothing runs: `monitor` ends at once, there is no outcome, and `resize` is refused.
+    """No program runs: `monitor` ends at once, `outcome` is None, and `resize` raises an error.
 
     Examples
     --------
@@ -39,14 +39,14 @@ class RecordingExecution(Execution):
 
 
 class RecordingActuator(Actuator):
-    """Starts nothing; what it was asked to start is in `plans`, in order.
+    """Appends each plan to `plans` instead of starting it.
 
     Parameters
     ----------
     stands_for
-        The actuator that would start it: answers in its place what it can start, and how.
+        The actuator that would start the plans; questions about its abilities are passed to it.
     asks
-        Whether that one looks at hosts and asks the queue.
+        Whether `stands_for` may check hosts and query the queue.
 
     Examples
     --------
@@ -64,44 +64,44 @@ class RecordingActuator(Actuator):
     def create(
         cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
     ) -> RecordingActuator:
-        """Return one; nothing is started, so nothing is written or saved."""
+        """Return a recording actuator. All arguments are ignored, because no program runs."""
         del output, save, options
         return cls()
 
     @property
     def takes_threads(self) -> bool:  # type: ignore[override]  # others say it of the class
-        """Whether the actuator takes them that this one stands for."""
+        """Whether the actuator that it replaces takes threads."""
         return self.stands_for is None or self.stands_for.takes_threads
 
     @property
     def queues(self) -> bool:
-        """Whether the actuator does that this one stands for."""
+        """Whether the actuator that it replaces uses a queue."""
         return self.stands_for is not None and self.stands_for.queues
 
     def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
-        """Return which hosts the actuator waits for that this one stands for."""
+        """Return the hosts for which the actuator that it replaces would wait in a queue."""
         return self.stands_for.waited_for(hosts) if self.stands_for else ()
 
     @property
     def only_plans(self) -> bool:
-        """Whether nothing is looked at or asked for the plan."""
+        """Whether neither hosts nor a queue are queried for the plan."""
         return self.stands_for is None or not self._asks
 
     @property
     def movable(self) -> bool:  # type: ignore[override]  # others say it of the class
-        """Whether the actuator starts what can be moved that this one stands for."""
+        """Whether the actuator that it replaces can move running applications."""
         return self.stands_for is not None and self.stands_for.movable
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
-        """Look as the actuator does that this one stands for."""
+        """Check hosts with the actuator that it replaces."""
         return self.stands_for.look(survey) if self.stands_for else {}
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return what the actuator expects that this one stands for."""
+        """Return the seconds that the actuator which it replaces expects."""
         return self.stands_for.wait_seconds(plan) if self.stands_for else 0.0
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return a command of no words, with the task it would have been given."""
+        """Return a command with an empty argument list; its only file is the task."""
         from apples.launch.hydra import LaunchCommand  # noqa: PLC0415 - see the top
         from apples.launch.plan import run_task  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""`SlurmActuator`: runs a schedule as a Slurm job, or as a step of the allocation the agent is in.
+"""`SlurmActuator`: runs a schedule as a Slurm job, or as a step of the agent's own allocation.
 
-Nodes bear the names of the host list. The agent's directory, or the one the host list names, is one that
-all hosts see: the run's folder is made there and removed at the end.
+The names of the host list are node names. The run's folder is made in the directory that the host list names,
+else in the agent's directory, and removed at the end. All hosts must share that directory.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from apples.launch.targets import eligible, eligible_groups
 
 
 class SlurmActuator(Actuator):
-    """Speaks to Slurm, by its own commands.
+    """Runs programs through Slurm's commands.
 
     Parameters
     ----------
     output
-        Directory the program may write its files to, seen by all hosts.
+        Directory the program may write its files to, shared by all hosts.
     options
-        What the site wants to be told.
+        The user's Slurm options, such as the partition.
     allocation
-        Number of the allocation to run in; the environment's when None, "" submits a job in any case.
+        Number of the allocation to run in. None: the allocation of this process, if any. "": submit a job.
     save, talk, silence_seconds
-        As of `LocalActuator`.
+        As in `LocalActuator`.
     """
 
     name = "slurm"
@@ -69,12 +69,12 @@ class SlurmActuator(Actuator):
     def create(
         cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
     ) -> SlurmActuator:
-        """Return an actuator that tells the site what the user wants it to be told."""
+        """Return an actuator with the user's Slurm options."""
         return cls(output, save=save, options=SlurmOptions.of(options or {}))
 
     @classmethod
     def weather(cls, asked: str) -> str:
-        """Return the host list's values in place of live ones: a job has its CPUs to itself."""
+        """Return ``static`` (values of the host list) for ``live``: a job does not share its CPUs."""
         return "static" if asked == "live" else asked
 
     @property
@@ -83,24 +83,24 @@ class SlurmActuator(Actuator):
         return not self.allocation
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
-        """Ask Slurm about every host nobody has looked at: does it know it, and is it in service."""
+        """Check for every host without findings whether Slurm knows the node and has it in service."""
         unseen = [host for host in survey.hosts if host.name not in survey.findings]
         return nodes_looked_at(
             unseen, self.talk, partition=self.options.partition, allocation=self.allocation
         )
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return the command that submits the job and follows it; the job's script is among its files."""
+        """Return the command that submits and follows the job; its files include the job script."""
         return self._command(plan, job_name())
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return how long Slurm expects the job to wait; 0 in an allocation, and where Slurm does not say."""
+        """Return the seconds that Slurm expects the job to wait; 0 in an allocation, or if Slurm gives none."""
         if self.allocation:
             return 0.0
         return client.wait_seconds(self._command(plan, job_name()).files, SCRIPT)
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
-        """Submit the job and wait until every rank of it is ready."""
+        """Submit the job and wait until all its ranks are ready."""
         job = job_name()
         run = Run(
             self._command(plan, job),
@@ -117,12 +117,12 @@ class SlurmActuator(Actuator):
         return RunExecution(run, queue_seconds=held)
 
     def check_movable(self) -> None:
-        """Allow it inside an allocation.
+        """Accept if this process runs in an allocation.
 
         Raises
         ------
         UsageError
-            There is none: the nodes of a job of its own cannot be known before it runs.
+            It does not. The nodes of a new job would be unknown until it runs.
         """
         if not self.allocation.isdecimal():
             raise UsageError(
@@ -131,7 +131,7 @@ class SlurmActuator(Actuator):
             )
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
-        """Return every node of the list that the job may use, each reached by a step of the allocation."""
+        """Return every node of the list that the job may use; a step of the allocation starts ranks there."""
         return [
             allocation_spec(
                 replace(one, program=program.remote, cpus=()),
@@ -169,12 +169,12 @@ def slurm_targets(plan: LaunchPlan) -> list[SlurmTarget]:
 
 
 def shared_directory(plan: LaunchPlan) -> Path:
-    """Return the directory the run's folder is made in: the one the hosts name, else the agent's.
+    """Return the parent directory of the run's folder: that of the host list, else the agent's.
 
     Raises
     ------
     UsageError
-        They name different ones, or one that is not here.
+        The hosts name different directories, or one that does not exist on this machine.
     """
     named = {strip.host.directory for strip in plan.strips if strip.host.directory}
     if len(named) > 1:
@@ -195,5 +195,5 @@ def shared_directory(plan: LaunchPlan) -> Path:
 
 
 def own_allocation() -> str:
-    """Return the number of the allocation this process is in; empty where it is in none."""
+    """Return the number of this process's allocation; empty outside an allocation."""
     return os.environ.get("SLURM_JOB_ID", "")

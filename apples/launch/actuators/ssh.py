@@ -1,7 +1,7 @@
 """`SshActuator`: runs a schedule on the hosts of the list, by hydra over the system's ssh.
 
-Hosts of the list that are this machine take part without a connection. Before anything is started all
-hosts that nobody looked at are looked at, at once.
+Hosts of the list that are this machine take part without a connection. Before the start, all hosts without
+findings are checked at the same time.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ NO_MOVES = (
 
 
 class SshActuator(Actuator):
-    """Speaks to other machines, by hydra over the system's ssh.
+    """Runs programs on other machines, by hydra over the system's ssh.
 
-    Hosts behind a batch queue take part too: a job of Slurm's holds them while the run lasts, and they are
-    logged into from then on.
+    Hosts behind a batch queue take part too: a Slurm job holds them while the run lasts. The actuator logs in
+    to them once they are allocated.
 
     Parameters
     ----------
     output
         Directory the program may write its files to; the first rank's host writes there.
     save, talk, startup_seconds, silence_seconds
-        As of `LocalActuator`.
+        As in `LocalActuator`.
     options
-        What the site wants to be told of the job that holds nodes.
+        The user's Slurm options for the job that holds nodes.
     """
 
     name = "ssh"
@@ -90,14 +90,14 @@ class SshActuator(Actuator):
         self._counts: MessageCounts | None = None
 
     def count_messages(self, counts: MessageCounts) -> None:
-        """Let every rank count: what those on other machines have counted comes over the run's connections."""
+        """Count the messages of every rank; counts of other machines arrive over the run's connections."""
         self._counts = counts
 
     @classmethod
     def create(
         cls, output: Path | None, *, save: bool, options: Mapping[str, str] | None = None
     ) -> SshActuator:
-        """Return an actuator that tells the site what the user wants it to be told."""
+        """Return an actuator with the user's Slurm options."""
         return cls(output, save=save, options=SlurmOptions.of(options or {}))
 
     @classmethod
@@ -106,20 +106,21 @@ class SshActuator(Actuator):
         return tuple(host for host in hosts if not is_here(host))
 
     def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
-        """Return the hosts that only a batch queue gives away, but for the nodes of our own allocation."""
+        """Return the hosts behind a batch queue, except the nodes of this process's own allocation."""
         return behind_a_queue(hosts)
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return how long Slurm expects the nodes of the plan to be waited for; 0 where Slurm does not say."""
+        """Return the seconds that Slurm expects until the plan's nodes are free; 0 if Slurm gives none."""
         queued = self._queued(plan)
         if not queued:
             return 0.0
         return client.wait_seconds(self._holding(queued, plan, job_name()), HOLDING)
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
-        """Look at every other machine the user may use and nobody has looked at.
+        """Check every allowed host on another machine that has no findings.
 
-        Of a host behind a batch queue Slurm is asked whether it is in service; it is logged into when it is held.
+        For a host behind a batch queue, only ask Slurm whether it is in service. `actuate` logs in to it once it
+        is allocated.
         """
         queued = behind_a_queue(survey.allowed)
         if self.options != SlurmOptions() and not behind_a_queue(survey.hosts):
@@ -145,7 +146,7 @@ class SshActuator(Actuator):
         return {**found, **known}
 
     def _refused(self, hosts: Sequence[Host], reason: str) -> dict[str, Fitness]:
-        """Return that hosts cannot be used, having said so."""
+        """Print a warning that hosts cannot be used; return it as their fitness."""
         if hosts:
             self.talk(
                 f"warning: {', '.join(host.name for host in hosts)} cannot be used: {reason}"
@@ -154,10 +155,10 @@ class SshActuator(Actuator):
         return {host.name: Fitness(host.name, (finding,)) for host in hosts}
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
-        """Return the mpiexec command, to be started where its files were written.
+        """Return the mpiexec command, to be started in the directory of its files.
 
-        Where hosts are behind a queue the script of the job that is to hold them is among the files, and the
-        command runs as long as that job does.
+        If hosts are behind a queue, the files include the script of the job that holds them, and the command
+        ends with that job.
         """
         job, queued = job_name(), self._queued(plan)
         placed, _ = bound_targets(launch_targets(plan), plan.findings)
@@ -168,9 +169,9 @@ class SshActuator(Actuator):
         return within(f"apples-{job}", order)
 
     def actuate(self, plan: LaunchPlan) -> RunExecution:
-        """Start the application on the plan's hosts; returns once every rank is ready.
+        """Start the application on the plan's hosts; return once every rank is ready.
 
-        Hosts behind a queue are waited for first, and held until the run is over.
+        Wait for hosts behind a queue first, and hold them until the run is over.
         """
         connections = self.connections or HostConnections(job_name())
         queued = self._queued(plan)
@@ -189,7 +190,7 @@ class SshActuator(Actuator):
         return RunExecution(run, queue_seconds=allocation.queue_seconds, on_end=allocation.release)
 
     def _started(self, plan: LaunchPlan, connections: HostConnections, held: str = "") -> Run:
-        """Return the run once every rank is ready; it runs as long as the job `held` does."""
+        """Return the run once every rank is ready; it ends with the job named `held`, if that is not empty."""
         job = connections.job
         placed, unbound = bound_targets(launch_targets(plan), plan.findings)
         if unbound:
@@ -216,7 +217,7 @@ class SshActuator(Actuator):
         return started(start, self.talk)
 
     def _queued(self, plan: LaunchPlan) -> tuple[Host, ...]:
-        """Return the hosts of the plan that are to be waited for."""
+        """Return the hosts of the plan that must be awaited in a queue."""
         return self.waited_for(strip.host for strip in plan.strips)
 
     def _holding(self, queued: Sequence[Host], plan: LaunchPlan, job: str) -> dict[str, str]:
@@ -224,10 +225,10 @@ class SshActuator(Actuator):
         return holding_files([host.name for host in queued], job, _seconds(plan), self.options)
 
     def check_movable(self) -> None:
-        """Allow it: the job manager has a connection to each host."""
+        """Accept: the job manager has a connection to each host."""
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
-        """Return every host of the list that the job may use, each with its connection."""
+        """Return every host of the list that the job may use, with the command to reach it."""
         everywhere = targets_of_all(plan)
         if not any(target.reach for target in everywhere):
             return [local_spec(one) for one in eligible_groups(plan)]
@@ -254,12 +255,12 @@ class SshActuator(Actuator):
 def _looked_into(
     given: Sequence[Host], plan: LaunchPlan, connections: HostConnections
 ) -> LaunchPlan:
-    """Return the plan with what is found on hosts that the queue has given.
+    """Check the hosts that the queue allocated; return the plan with the findings.
 
     Raises
     ------
     LaunchError
-        One of them cannot be used.
+        A host cannot be used.
     """
     found = preflight(given, plan.hosts, plan.needs, connections=connections)
     for name, one in found.items():
@@ -274,14 +275,14 @@ def _looked_into(
 
 
 def _seconds(plan: LaunchPlan) -> float:
-    """Return what a run is predicted to hold its nodes for."""
+    """Return the predicted seconds for which a run needs its nodes."""
     return START_UP_SECONDS + plan.predicted_seconds
 
 
 def _taken(
     connections: HostConnections, names: Sequence[str], listed: HostList
 ) -> list[HostConnection]:
-    """Return a connection to each host that waits for a program; where none does a new one is opened."""
+    """Return a connection to each host that waits for a program: a kept connection, else a new one."""
 
     def taken(name: str) -> HostConnection:
         one = connections.take(name)

@@ -1,4 +1,4 @@
-"""`ArrayMessages`: who has sent whom how much, put together from what a program says of it while it runs."""
+"""`ArrayMessages`: messages and bytes between ranks, collected from a running program's `MessagesSent` events."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from apples.launch.events import MessagesSent
 from apples.topology.message_matrix import CountedRank, MessageMatrix
 
 MAX_RANKS = 1024
-"""Of all maps of a run together, whose matrix takes 34 MB; messages with others are counted as `missed`."""
+"""Limit of ranks in all maps of a run; their matrix takes 34 MB. Messages of further ranks count as `missed`."""
 MAX_PAIRS = 1 << 18
-"""Of ranks that have sent each other something, in all maps; others are passed over."""
+"""Limit of pairs of ranks that have exchanged messages, in all maps; further pairs are ignored."""
 
 Pair = tuple[int, int]
 
 
 class ArrayMessages:
-    """The messages of one run, through all maps of its hosts.
+    """The messages of one run, over all maps of ranks to hosts (`MessagesSent`).
 
-    A rank is known by its world and its number there: a host that leaves and comes back has a new world.
+    A rank is identified by its host, its MPI world and its number there. A host that leaves and returns has a new
+    world.
 
     Parameters
     ----------
     most_pairs
-        Limit of the pairs of ranks that are counted.
+        Limit of counted pairs of ranks.
 
     Examples
     --------
@@ -48,7 +49,7 @@ class ArrayMessages:
         self._missed = 0
 
     def hear(self, said: MessagesSent) -> None:
-        """Take in what the program says."""
+        """Add an event of the program."""
         last = self._map
         if last is None or (last.epoch, last.hosts) != (said.epoch, said.hosts):
             self._begin(said)
@@ -63,16 +64,16 @@ class ArrayMessages:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there have been, through all maps: a row and a column each of the `matrix`."""
+        """Number of ranks in all maps so far: rows and columns of the `matrix`."""
         return len(self._ranks)
 
     def matrix(self, hosts: Sequence[str] = ()) -> MessageMatrix | None:
-        """Return what was sent by now; None where nothing was.
+        """Return the messages so far; None if no message was sent.
 
         Parameters
         ----------
         hosts
-            Whose worlds come first, in this order.
+            Hosts with the first worlds of the matrix, in this order.
         """
         totals = self._totals()
         if not totals:
@@ -102,7 +103,7 @@ class ArrayMessages:
         )
 
     def per_iteration(self) -> Mapping[tuple[str, str], float]:
-        """Return the bytes that each host sends each other in an iteration, where they are now."""
+        """Return the bytes that each host sends to each other host per iteration, in the current map."""
         done = self._iteration - self._began
         if self._map is None or done <= 0:
             return {}
@@ -115,7 +116,7 @@ class ArrayMessages:
         return found
 
     def _begin(self, said: MessagesSent) -> None:
-        """Add up the map that is over, and find out who the ranks of the next are."""
+        """Add up the counts of the previous map, and identify the ranks of the new map."""
         self._before, self._missed = self._totals(), self._missed + self._unknown()
         self._now, self._began = {}, said.iteration
         known = {} if said.anew else self._worlds
@@ -136,7 +137,7 @@ class ArrayMessages:
                 self._here.append(places.get(one))
 
     def _totals(self) -> dict[Pair, Pair]:
-        """Return the messages and bytes of all maps, from rank to rank of `_ranks`."""
+        """Return the messages and bytes of all maps, by pair of indices into `_ranks`."""
         totals = dict(self._before)
         for (a, b), (messages, sent) in self._now.items():
             one, other = self._here[a], self._here[b]
@@ -146,7 +147,7 @@ class ArrayMessages:
         return totals
 
     def _unknown(self) -> int:
-        """Return the messages of this map with ranks beyond the most."""
+        """Return the number of messages of this map with ranks beyond `MAX_RANKS`."""
         return sum(
             n for pair, (n, _) in self._now.items() if None in {self._here[k] for k in pair}
         )

@@ -1,8 +1,8 @@
-"""Which rank sends which how much: counted in a running MPI program that knows nothing of it.
+"""Count the messages between the ranks of an unmodified MPI program.
 
-A library (`count_messages.c`) is compiled with the MPI's own wrapper when it is first wanted, and loaded into
-every rank before the MPI library. Each rank keeps its counts in a file that it shares with whoever looks, also
-while it runs: a message costs two additions, and reading costs the rank nothing.
+A library (`count_messages.c`) is compiled with MPI's own compiler wrapper on first use, and loaded into every rank
+before the MPI library. Each rank keeps its counts in a memory-mapped file that other processes may read at any
+time. A message costs two additions, and reading costs the rank nothing.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ HEADER = struct.Struct("=QQQQIIII64s")
 DESTINATION = struct.Struct("=QQQ")
 WORLD_BITS = 24
 SEPARATORS = " :\t\n"
-"""What ends a name in LD_PRELOAD; nothing quotes it."""
+"""Characters that end a name in LD_PRELOAD; they cannot be quoted."""
 MAX_FILES = 4096
 MAX_BYTES = 1 << 26
-"""Of the file of a rank's counts."""
+"""Maximum size of a rank's file of counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageCounts:
-    """Where the ranks of a program count, and with what.
+    """The files in which the ranks of a program count their messages, and the library that counts.
 
     Attributes
     ----------
     folder
-        For their files; there already.
+        Existing folder of the ranks' files.
     library
-        Which counts; see `counting_library`.
+        The counting library (`counting_library`).
     """
 
     folder: Path
@@ -64,12 +64,14 @@ class MessageCounts:
 
     @classmethod
     def into(cls, folder: Path | None = None) -> MessageCounts:
-        """Return counts in a folder, made if need be, or in a temporary one; `discard` them when they were read.
+        """Return counts in a folder, which is created if needed; None: a temporary folder.
+
+        Call `discard` after the last `read`.
 
         Raises
         ------
         LaunchError
-            As of `counting_library`.
+            As in `counting_library`.
         """
         library = counting_library()
         if folder is None:
@@ -78,7 +80,7 @@ class MessageCounts:
         return cls(folder, library)
 
     def carried(self) -> Mapping[str, str]:
-        """Return by what another machine is to count: the library, the MPI that it fits, and its source."""
+        """Return the data for counting on another machine: the library, its MPI library, and its source."""
         mpi = mpi_library(sys.executable)
         return {
             "library": base64.b64encode(self.library.read_bytes()).decode(),
@@ -88,9 +90,9 @@ class MessageCounts:
         }
 
     def take(self, data: bytes) -> None:
-        """Keep what a rank of another machine has counted, in the place of what it had before.
+        """Store the counts of a rank on another machine; they replace its earlier counts.
 
-        What is no file of a rank is passed over, and so is one more where there are very many.
+        Data that is not a rank's file is ignored, and so is a new rank above `MAX_FILES` files.
         """
         if not HEADER.size <= len(data) <= MAX_BYTES:
             return
@@ -99,7 +101,7 @@ class MessageCounts:
         if magic != MAGIC:
             return
         fresh = self.folder / f".{path.name}"
-        # Of a full disk: it counts, and nobody reads it. Or the run is over, and the folder with it.
+        # The disk may be full; the run goes on without these counts. Or the run is over and its folder is gone.
         with contextlib.suppress(OSError):
             if not path.exists() and sum(1 for _ in self.folder.iterdir()) >= MAX_FILES:
                 return
@@ -111,16 +113,16 @@ class MessageCounts:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def environment(self) -> Mapping[str, str]:
-        """Return the variables that a rank counts by."""
+        """Return the environment variables that make a rank count."""
         return {FOLDER: str(self.folder), LIBRARY: str(self.library)}
 
     def read(self, hosts: Sequence[str] = ()) -> MessageMatrix:
-        """Return what was counted by now; may be called while the program runs.
+        """Return the counts so far; may be called while the program runs.
 
         Parameters
         ----------
         hosts
-            In which order the hosts of one world come; else in that of their first ranks.
+            Hosts with the first worlds of the matrix, in this order. Other worlds follow in order of their start.
         """
         tables = dict(self._tables())
         begun = {world: number for number, world in enumerate(_in_order(tables, hosts))}
@@ -145,7 +147,7 @@ class MessageCounts:
         return MessageMatrix(ranks, tuple(map(tuple, sent)), tuple(map(tuple, messages)), missed)
 
     def _tables(self) -> Iterator[tuple[int, _Table]]:
-        """Yield what each rank has counted; what is no such file is left out."""
+        """Yield the identity and counts of each rank; other files are skipped."""
         for path in sorted(self.folder.iterdir())[:MAX_FILES]:
             try:
                 found = _read(path)
@@ -165,7 +167,7 @@ class _Table(NamedTuple):
 
 
 def _read(path: Path) -> _Table | None:
-    """Return what is in a rank's file; None where it is none, or is not ready."""
+    """Return the contents of a rank's file; None if it is another file, or is not ready."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         about = os.fstat(handle)
@@ -185,7 +187,7 @@ def _read(path: Path) -> _Table | None:
 
 
 def _in_order(tables: Mapping[int, _Table], hosts: Sequence[str]) -> list[int]:
-    """Return the worlds: those of hosts that were named first, in that order, then as they began."""
+    """Return the worlds in order: first the worlds of `hosts`, in that order, then by start time."""
     first: dict[int, tuple[int, int]] = {}
     for identity, table in sorted(tables.items()):
         place = hosts.index(table.host) if table.host in hosts else len(hosts)
@@ -194,12 +196,12 @@ def _in_order(tables: Mapping[int, _Table], hosts: Sequence[str]) -> list[int]:
 
 
 def counting_library() -> Path:
-    """Return the library that counts, compiled with the wrapper beside this interpreter if it is not there yet.
+    """Return the path of the counting library; compile it first if needed, with the ``mpicc`` of this interpreter.
 
     Raises
     ------
     LaunchError
-        There is no such wrapper or no compiler, or it does not compile. Permanent.
+        ``mpicc`` or the compiler is missing, or the compilation failed. Permanent.
     """
     wrapper = next(
         (
@@ -233,8 +235,8 @@ def counting_library() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="apples-", dir=folder) as work:
         fresh = Path(work, made.name)
-        # The wrapper links the MPI library: mpi4py loads that library locally, where the profiling
-        # names would not be found.
+        # The wrapper links the MPI library. mpi4py loads MPI with local symbols (RTLD_LOCAL), so the profiling
+        # names would not be found otherwise.
         command = [str(wrapper), *COMPILER_FLAGS, "-o", str(fresh)]
         try:
             ran = subprocess.run(
@@ -263,7 +265,7 @@ def counting_library() -> Path:
 
 
 def _version(wrapper: Path) -> bytes:
-    """Return something that differs where the MPI behind a wrapper does: its header's size and time."""
+    """Return an identifier of the MPI version of a compiler wrapper: size and time of its header file."""
     header = wrapper.parent.parent / "include" / "mpi.h"
     try:
         about = header.stat()

@@ -1,7 +1,7 @@
-"""Counting the messages of ranks on another machine: the library there, and what its ranks have counted.
+"""Count the messages of ranks on another machine: install the library there, and read the counts of its ranks.
 
-Standard library only: it travels with the supervisor of a run (`apples.launch.host_agent`). The files are those of
-`apples.launch.message_counts.counter`.
+Standard library only: it is sent with the supervisor of a run (`apples.launch.host_agent`). The file format is
+that of `apples.launch.message_counts.counter`.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from collections.abc import Iterator
 from typing import Any
 
 FOLDER, LIBRARY = "APPLES_COUNT_MESSAGES", "APPLES_COUNT_LIBRARY"
-"""Variables of a rank: where its file goes, and what is loaded before its MPI library (`launch.rank_wrapper`)."""
+"""Variables of a rank: folder of its file, and the library to load before MPI (`launch.rank_wrapper`)."""
 COMPILER_FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared")
 COMPILE_SECONDS = 60.0
 MAX_WORDS = 1 << 16
-"""Bytes that are kept of what a compiler says."""
+"""Maximum bytes of a compiler's output that are kept."""
 HEADER_BYTES, DESTINATION_BYTES = 112, 24
 USED_AT = 40
-"""Where the header of a rank's file says how many destinations it has."""
+"""Offset of the number of destinations in the header of a rank's file."""
 NAME_LETTERS = 16
-"""Of a rank's file: hexadecimal digits, and nothing else in the folder of a run is of these alone."""
+"""Length of the name of a rank's file. Only these files in a run's folder have names of hexadecimal digits
+alone."""
 MAX_FILES, MAX_BYTES = 4096, (1 << 20) - 64
 
 
 def mpi_library(python: str) -> str:
-    """Return the MPI library that lies beside an interpreter; empty where none does."""
+    """Return the path of the MPI library installed with an interpreter; empty if it is missing."""
     place = os.path.join(os.path.dirname(os.path.dirname(python)), "lib", "libmpi.so.12")  # noqa: PTH118, PTH120 - pathlib is slow to load
     return os.path.realpath(place) if os.path.exists(place) else ""  # noqa: PTH110
 
 
 def digest_of(path: str) -> str:
-    """Return a digest of a file; empty where it cannot be read."""
-    import hashlib  # noqa: PLC0415 - a supervisor starts sooner without, and few runs count
+    """Return the SHA-256 digest of a file; empty if it cannot be read."""
+    import hashlib  # noqa: PLC0415 - slows the start of a supervisor, and few runs count
 
     found = hashlib.sha256()
     try:
@@ -51,20 +52,20 @@ def digest_of(path: str) -> str:
 
 
 def begin(carried: dict[str, Any], folder: str) -> Compilation | None:
-    """Make the library by which ranks count into files of a run's folder, which go with it.
+    """Install the counting library in a run's folder; ranks write their counts to files there.
 
-    The library that came along is taken where the MPI library is the same; else one is compiled with the MPI's own
-    wrapper.
+    If this host has the same MPI library as the agent, the library sent by the agent is used. Otherwise the
+    library is compiled with MPI's own compiler wrapper.
 
     Returns
     -------
     Compilation | None
-        The compilation, which runs; None where the library is made.
+        The running compilation; None if the library is installed.
 
     Raises
     ------
     OSError
-        Neither is possible, and why in its text. Permanent.
+        Neither is possible; the message has the reason. Permanent.
     """
     own = mpi_library(sys.executable)
     if not (own and own == carried["mpi"] and digest_of(own) == carried["fits"]):
@@ -75,22 +76,22 @@ def begin(carried: dict[str, Any], folder: str) -> Compilation | None:
 
 
 def variables(folder: str) -> dict[str, str]:
-    """Return the variables by which ranks count into files of a folder that has the library."""
+    """Return the variables that make ranks count, for a folder with the library and their files."""
     return {FOLDER: folder, LIBRARY: os.path.join(folder, "counting.so")}  # noqa: PTH118
 
 
 class Compilation:
-    """A compiler that makes the library in a folder.
+    """A compiler process that builds the library in a folder.
 
     Attributes
     ----------
     errors
-        The descriptor of its standard error, to be waited for and read by `read`.
+        File descriptor of its standard error. When it is readable, call `read`.
 
     Raises
     ------
     OSError
-        There is no compiler, or it cannot be started. Permanent.
+        The compiler is missing or cannot be started. Permanent.
     """
 
     def __init__(self, source: str, folder: str, seconds: float = COMPILE_SECONDS) -> None:
@@ -109,7 +110,8 @@ class Compilation:
         self._deadline = time.monotonic() + seconds
         self._text, self._ended = b"", False
         library = variables(folder)[LIBRARY]
-        # Standard input is the connection to the agent; and a wrapper has children, which are to end with it.
+        # No standard input: that is the connection to the agent. A new session: the wrapper's children must end
+        # with it.
         self._process = subprocess.Popen(
             [wrapper, *COMPILER_FLAGS, "-o", library, path, "-lpthread"],
             stdin=subprocess.DEVNULL,
@@ -122,28 +124,28 @@ class Compilation:
 
     @property
     def late(self) -> bool:
-        """Whether it has taken more than its time."""
+        """Whether the compiler exceeded its time limit."""
         return time.monotonic() > self._deadline
 
     def read(self) -> bool:
-        """Read what it writes, of which the beginning is kept; return whether it has ended."""
+        """Read the compiler's output, keep its first `MAX_WORDS` bytes, and return whether it ended."""
         data = os.read(self.errors, MAX_WORDS)
         self._text += data[: MAX_WORDS - len(self._text)]
         self._ended = not data
         return self._ended
 
     def finish(self) -> None:
-        """End it with its children.
+        """End the compiler and its children.
 
         Raises
         ------
         OSError
-            There is no library: why is in its text. Permanent.
+            The library was not built; the message has the reason. Permanent.
         """
         if self._ended:
             self._process.wait()
         else:
-            # Not reaped yet, so the number is its own.
+            # Not reaped yet, so the process id cannot be reused.
             with contextlib.suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -162,7 +164,7 @@ class Compilation:
 
 
 def counted(folder: str) -> Iterator[bytes]:
-    """Yield what each rank has counted by now: its file, as far as it is used."""
+    """Yield the current counts of each rank: the used part of its file."""
     found: list[str] = []
     with contextlib.suppress(OSError):
         found = os.listdir(folder)  # noqa: PTH208
