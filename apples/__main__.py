@@ -90,6 +90,10 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Set-up": {
         "check": ("apples.applications.commands:check", "Check files, or print a JSON Schema."),
         "doctor": ("apples.agent.commands.doctor:doctor", "Check this machine, or a program."),
+        "forget": (
+            "apples.jobs.commands.forget:forget",
+            "Remove all records, measurements and learned speeds.",
+        ),
         "config": ("apples.ui.config:config", "Print settings of apples.toml with their sources."),
         "help": (
             "apples.ui.help_topics:help_command",
@@ -122,6 +126,7 @@ DOCUMENTS = {
     "apples.history": "apples.cluster.documents:HistoryDocument",
     "apples.replay": "apples.cluster.documents:ReplayDocument",
     "apples.monitor": "apples.weather.documents:MonitorDocument",
+    "apples.forget": "apples.jobs.documents:ForgetDocument",
     "apples.joblog": "apples.jobs.documents:JobLogDocument",
     "apples.error": "apples.ui.documents:ErrorDocument",
     "apples.compare": "apples.jobs.documents:CompareDocument",
@@ -183,7 +188,6 @@ RENAMED: dict[str, str] = {
     "history": "apples queue --all",
     "resume": "apples undrain HOST",
     "learned": "apples calibrate --learned",
-    "forget": "apples calibrate --forget NAME",
     "hosts": "apples check hosts.toml",
     "hosts import": "hat import slurm",
     "schema": "apples check --schema NAME",

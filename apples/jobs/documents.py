@@ -358,6 +358,18 @@ class JobsDocument(TypedDict):
     """With ``--prune``: size of the removed records, bytes."""
 
 
+class ForgetDocument(TypedDict):
+    """``apples forget --all --json`` prints this document."""
+
+    schema: Literal["apples.forget/1"]
+    paths: list[str]
+    """The files and folders of the state directory and the cache."""
+    bytes: int
+    """Their size, bytes."""
+    removed: bool
+    """False with ``--dry-run``."""
+
+
 class JobLogDocument(TypedDict):
     """``apples logs JOB --json`` prints this document."""
 
