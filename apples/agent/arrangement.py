@@ -1,7 +1,7 @@
-"""Which of a plan's places each of its hosts takes: hosts whose ranks talk most are the nearest to each other.
+"""Order the hosts of a plan so that hosts that exchange most data are near each other.
 
-A planner puts hosts in the order that its model likes: for strips the selector's chain, for rectangles columns of
-hosts. Where it is known which rank sends which how much, the same hosts may do better in another order.
+A planner orders hosts by its model: for strips the selector's chain, for rectangles columns of hosts. If the
+bytes between each two ranks are known, another order of the same hosts may be better.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from apples.topology.message_matrix import MessageMatrix
 
 TOLERANCE = 1.03
-"""How much more of the work than the planner gave it a host may get with another's rectangle."""
+"""Largest growth of a host's work, as a factor, when it takes the rectangle of another host."""
 WORTH = 0.02
-"""Part of bytes times distance that another order must save: less is the noise of what was counted."""
+"""Part of bytes times distance that another order must save; smaller savings are noise of the counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """A schedule whose hosts were put in the order of their messages.
+    """A schedule with its hosts ordered by their messages.
 
     Attributes
     ----------
     schedule
-        With the hosts in the order that was found; as the planner made it where no other is better.
+        The schedule with the best order found; the planner's schedule if no other order is better.
     source
-        How the messages are known: ``counted`` in a run, or ``declared`` by it or by the rectangles' borders.
+        Source of the messages: ``counted`` in a run, or ``declared`` by it or by the rectangles' borders.
     ranks
-        Of how many ranks they are.
+        Number of ranks of the messages.
     before, after
-        Bytes times distance in the planner's order and in this one; None where the schedule has more or fewer
-        ranks, of which it is not known who is who.
+        Bytes times distance in the planner's order and in this order. None if the schedule has another number
+        of ranks than the messages, so that its ranks cannot be matched to theirs.
     """
 
     schedule: Schedule
@@ -54,15 +54,16 @@ class Arrangement:
 def arranged(
     schedule: Schedule, information: InformationPool, counted: MessageMatrix | None = None
 ) -> Arrangement | None:
-    """Return a schedule with its hosts in the order of least bytes times distance; None where nothing tells.
+    """Return a schedule with its hosts in the order of least bytes times distance; None without known messages.
 
-    Strips: each host keeps its rows, and takes the place of one with as many ranks. Rectangles: each host takes
-    one of those there are, as large as its own but for `TOLERANCE`.
+    With strips, each host keeps its rows and takes the place of a host with as many ranks. With rectangles,
+    each host takes one of the schedule's rectangles, as large as its own within `TOLERANCE`. None also if the
+    hosts' distances do not differ.
 
     Parameters
     ----------
     counted
-        None: the borders of rectangles, and nothing of strips, which are in the selector's order.
+        Bytes between ranks. None: use the borders of rectangles; strips stay in the selector's order.
     """
     ranks = sum(one.ranks for one in schedule.allocations)
     if counted is not None and len(counted.ranks) != ranks:
@@ -70,7 +71,7 @@ def arranged(
     messages = _counted(schedule, counted) if counted else _borders(schedule)
     if messages is None:
         return None
-    from apples.agent.launching import distances  # noqa: PLC0415 - strips in the selector's order need none of it
+    from apples.agent.launching import distances  # noqa: PLC0415 - strips in the selector's order do not need it
     from apples.resources.distances import between  # noqa: PLC0415
     from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415
     from apples.topology.message_matrix import MAX_RANKS_SHOWN  # noqa: PLC0415
@@ -104,7 +105,7 @@ def arranged(
 
 
 def _in_order(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
-    """Return a schedule in which each place is taken by the host whose number stands there."""
+    """Return a schedule in which place k goes to the host with the number ``order[k]``."""
     old = schedule.allocations
     if not schedule.rectangles:
         return replace(schedule, allocations=tuple(old[host] for host in order))
@@ -119,7 +120,7 @@ def _in_order(schedule: Schedule, order: tuple[int, ...]) -> Schedule:
 
 
 def _counted(schedule: Schedule, counted: MessageMatrix) -> Array:
-    """Return the bytes between the places of a schedule by those between as many ranks."""
+    """Return the bytes between the places of a schedule: the sum over the ranks of each place."""
     ends = list(accumulate(one.ranks for one in schedule.allocations))
     place = np.searchsorted(ends, np.arange(ends[-1]), side="right")
     found = np.zeros((len(ends), len(ends)))
@@ -128,7 +129,7 @@ def _counted(schedule: Schedule, counted: MessageMatrix) -> Array:
 
 
 def _borders(schedule: Schedule) -> Array | None:
-    """Return the points of the borders between rectangles."""
+    """Return the points of the border between each two rectangles; None without rectangles."""
     rectangles = schedule.rectangles
     if not rectangles:
         return None

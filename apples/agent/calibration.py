@@ -1,4 +1,4 @@
-"""Calibration: the application's own kernel measured at several strip sizes on each host, and remembered."""
+"""Calibration: measure the application's own kernel at several strip sizes on each host, and store the speeds."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ from apples.weather.sensing import Others
 from hat import Implementation
 
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
-"""Strip sizes to measure, as shares of the grid: from what fits a cache to all of it."""
+"""Strip sizes to measure, as shares of the grid: from a strip that fits into a cache to the whole grid."""
 
 Measure = Callable[..., Sequence[Calibration]]
-"""As `apples.launch.calibrate.calibrate`: a program's kernel on a host, at some strip sizes."""
+"""Measures a program's kernel on a host at given strip sizes, like `apples.launch.calibrate.calibrate`."""
 PROBE_SECONDS = 5.0
-"""A measurement beside a run may take so long to be ready, and for each size: the next decision waits for it."""
+"""Time limit of a measurement beside a run, for its start and for each size: the next decision waits for it."""
 
 FIRST_SECONDS = 5.0
 """`measure_first` begins no measurement after this time, so that a run with many new hosts starts soon."""
 
 MAX_AT_ONCE = 8
-"""So many processes at most are measured beside one another on a host: each is a connection."""
+"""Processes that are measured at the same time on a host, at most: each needs a connection."""
 
 Speeds = dict[str, SpeedFunction]
 
 
 def looked_at(information: InformationPool) -> InformationPool:
-    """Return what is known after looking at the other machines of the list."""
+    """Return the pool with the results of checking the other machines of the list."""
     others = remote_hosts(information.hosts)
     if not others:
         return information
@@ -71,14 +71,15 @@ def calibrate_hosts(
     on_store_error: Callable[[OSError], object] | None = None,
     measure: Measure = measure,
 ) -> dict[str, Speeds]:
-    """Measure every other machine, and this one for each set of CPUs; store and return the speed functions.
+    """Measure every other machine, and this machine for each set of CPUs; store and return the speed functions.
 
     Parameters
     ----------
     on_store_error
         Called with the error if speeds cannot be stored, as on a full disk. Default: log a warning.
     at_once
-        Whether hosts on other CPUs are measured at the same time: they share memory then, as in a run of all.
+        Whether to measure hosts with different CPUs at the same time. They share memory then, as in a run on
+        all hosts.
     measure
         Runs the program's kernel on a host; tests pass their own.
     """
@@ -121,26 +122,27 @@ def measure_first(
     clock: Callable[[], float] = time.monotonic,
     measure: Measure = measure,
 ) -> InformationPool:
-    """Return the pool after the hosts of its plan were measured that never were for this problem size.
+    """Measure the hosts of the plan that have no measurement at this problem size; return the updated pool.
 
-    Each of them runs the implementation that it was planned to run, on strips around its own. Then the plan is
-    made anew; if it has other hosts that were never measured, these follow. Hosts on the same CPUs are measured
-    one after the other, all others at once. A host that cannot be measured keeps the speed that it had, and its
-    plan stays marked (`apples.agent.information.is_measured`). Nothing is measured for a model of the user's own.
+    Each of them runs its planned implementation, on strips around its planned size. Then the function plans
+    again and measures new hosts of that plan, too. Hosts on the same CPUs are measured one after the other, all
+    others at once. A host that cannot be measured keeps its assumed speed, and the plan stays marked
+    (`apples.agent.information.is_measured`). For a model of the user's own the function measures nothing.
 
     Parameters
     ----------
     propose
-        Returns the schedule that would be chosen under a pool, None if there is no plan.
+        Returns the schedule that the agent would choose under a pool; None without a feasible plan.
     log
-        Is told which hosts are measured, before it begins, and which could not be.
+        Receives a line with the hosts before a measurement, and a line with the hosts that could not be
+        measured.
     clock
-        Seconds that only go forward.
+        Monotonic clock, in seconds.
     measure
         Runs the program's kernel on a host; tests pass their own.
     """
     if not isinstance(information.model, StripModel):
-        return information  # another model need not have speeds of strips
+        return information  # another model may have no speeds of strips
     template, tried, pool = information.template, dict[str, None](), information
     deadline = clock() + FIRST_SECONDS
     while clock() < deadline:
@@ -186,7 +188,7 @@ def measure_first(
 
 
 def _may_be_measured(information: InformationPool, host: Host) -> bool:
-    """Return whether a host can run a process now: no queue holds it, and it was looked at if it is another."""
+    """Return whether a host can run a process now: it is behind no queue, and another machine was checked."""
     if host in behind_a_queue(information.hosts):
         return False
     return host.name in information.findings or host not in remote_hosts(information.hosts)
@@ -195,7 +197,7 @@ def _may_be_measured(information: InformationPool, host: Host) -> bool:
 def _lanes(
     allocations: Sequence[Allocation], information: InformationPool
 ) -> list[list[list[Allocation]]]:
-    """Return lanes of groups: a group has the same CPUs, so it is measured once; lanes share no CPUs."""
+    """Return lanes of groups of hosts. A group has the same CPUs and is measured once; lanes share no CPUs."""
     groups: dict[tuple[str, str | tuple[int, ...]], list[Allocation]] = {}
     for one in allocations:
         which = one.host.name if one.host.name in information.findings else one.host.cpus
@@ -214,7 +216,7 @@ def _lanes(
 def _store_first(
     alike: Sequence[Allocation], information: InformationPool, log: Log, measure: Measure
 ) -> bool:
-    """Measure what hosts with the same CPUs would run, on strips around theirs; return whether it was stored."""
+    """Measure the implementations planned on hosts with the same CPUs; return whether speeds were stored."""
     hosts = [one.host for one in alike]
     own = [max(1, math.ceil(one.height / one.host.slots)) for one in alike]
     largest = min(2 * max(own), information.application.rows)
@@ -243,21 +245,21 @@ def probe_hosts(
     silence_seconds: float = PROBE_SECONDS,
     measure: Measure = measure,
 ) -> dict[str, float]:
-    """Return by host how many times longer the application's kernel takes there now than the model says.
+    """Return the present slowdown of the application's kernel by host: measured over predicted seconds.
 
-    The kernel runs on all of them at once, a process on each, for the 0.2 s or so that a size takes. Hosts on
-    which it cannot be measured are left out, so other machines that nobody has looked at.
+    The kernel runs on all hosts at the same time, one process on each, for about 0.2 s. Hosts that cannot be
+    measured are left out, for example other machines that were not checked.
 
     Parameters
     ----------
     information
-        The pool under the weather of this moment.
+        The pool under the present weather.
     rows
-        By host: the rows that it would have.
+        Rows that each host would have.
     others
-        Which hosts of a list are other machines.
+        Returns the hosts of a list that are other machines.
     silence_seconds
-        A kernel that is not ready, or measures no size, in this time has failed.
+        Time limit for the start of a kernel, and for its measurement.
     measure
         Runs the program's kernel on a host; tests pass their own.
     """
@@ -295,7 +297,7 @@ def _speeds(
     measure: Measure,
     only: Collection[str] | None = None,
 ) -> Speeds:
-    """Return the speeds of the implementations that some hosts may run, which stand for the same CPUs.
+    """Return the speeds of all implementations that may run on hosts with the same CPUs.
 
     Parameters
     ----------
@@ -318,9 +320,8 @@ def _speeds(
         measured = partial(
             measure, host, program, one.name, parameters, rows, target=target, threads=threads
         )
-        # Threads share the host's memory while they are measured: ranks that are compared with them must too.
-        # Threads measured together share the memory, one process alone has it to itself: to compare
-        # them, ranks are measured together too.
+        # Threads that are measured together share the host's memory, while one process alone has it to itself.
+        # For a fair comparison, ranks are measured together as well.
         at_once = min(host.slots, MAX_AT_ONCE) if by_threads and not one.threads else 1
         try:
             with ThreadPoolExecutor(at_once) as pool:
@@ -329,7 +330,7 @@ def _speeds(
             talk(f"warning: {one.name} on {host.name}: {error}")
             continue
         speeds[one.name] = SpeedFunction.measured(
-            # Processes that were ended in time may have measured fewer sizes.
+            # A process that was stopped at the time limit may have measured fewer sizes.
             [_middle(points, max(1, threads)) for points in zip(*every, strict=False)],
             application.columns,
             min(
@@ -342,21 +343,21 @@ def _speeds(
 
 
 def _middle(points: Sequence[Calibration], threads: int) -> tuple[float, float, float]:
-    """Return rows of a slot, seconds and error: the median of what several processes measured at one size."""
+    """Return rows per slot, seconds per point and error: the median of several processes at one size."""
     ranked = sorted(points, key=lambda one: one.seconds_per_point)
     one = ranked[len(ranked) // 2]
     return one.rows / threads, one.seconds_per_point, one.error
 
 
 def _may_run(host: Host, one: Implementation, information: InformationPool) -> bool:
-    """Whether a host can run an implementation and the template's active set does not bind it to another."""
+    """Return whether a host can run an implementation and the template's active set does not require another."""
     bound = information.template.active_set.get(host.name, one.name)
     fits = bound == one.name and one.runs_on(host.platform)
     return fits and offers(information, host.name, one)
 
 
 def _all_have_its_sweeps(one: Implementation, information: InformationPool) -> bool:
-    """Whether every host has an implementation with as many sweeps, else none runs it; threads are for one."""
+    """Return whether every host has an implementation with as many sweeps; always true for threads (one host)."""
     if one.threads:
         return True
     alike = [
@@ -369,7 +370,7 @@ def _all_have_its_sweeps(one: Implementation, information: InformationPool) -> b
 
 
 def _target(host: Host, implementation: str, information: InformationPool) -> LaunchTarget | None:
-    """Return where one process on another machine runs; None where the host is this machine."""
+    """Return the launch target of one process on another machine; None for this machine."""
     if host.name not in information.findings:
         return None
     plan = calibration_plan(replace(host, slots=1), implementation, information)
@@ -377,6 +378,6 @@ def _target(host: Host, implementation: str, information: InformationPool) -> La
 
 
 def calibration_rows(information: InformationPool) -> list[int]:
-    """Return the strip sizes to measure when nobody names any."""
+    """Return the default strip sizes of a calibration, in rows."""
     total = information.application.rows
     return sorted({max(1, round(total * share)) for share in SHARES})

@@ -1,4 +1,4 @@
-"""`Coordinator`: the verbs a blueprint is written in; `DecisionLog`: what was decided with them, and why.
+"""`Coordinator`: the verbs of a blueprint. `DecisionLog`: the candidates, the choice and its reasons.
 
 Berman et al. 1996, section 4.2: "it executes a blueprint that dictates the way in which it uses the
 various other subsystems to derive a schedule, initiate the application, and monitor its progress".
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
     from apples.topology.message_matrix import MessageMatrix
 
 PASSES = 2
-"""How often a decision is made over the horizon of its own run: once, and at most one repeat."""
+"""Passes of a decision under the forecasts of its own run time: the first, and at most one repeat."""
 KEPT_REJECTIONS = 1000
 
 ResourceSets = Literal["search", "single", "chain", "listed"]
 Blueprint = Callable[["Coordinator"], Execution]
 ExecutionPolicy = Callable[["Coordinator", Execution, Estimate], Execution]
-"""Wraps the execution of an estimate in one that is looked after while it runs."""
+"""Wraps an execution so that the policy supervises it while it runs."""
 Probe = Callable[[InformationPool, Mapping[str, float]], Mapping[str, float]]
-"""Rows by host in, slowdown by host out; hosts that could not be measured are left out."""
+"""Returns the slowdown by host for given rows by host; leaves out hosts that it could not measure."""
 
 
 class HostsUnfitError(LaunchError):
-    """A host that was chosen cannot be used as planned; carries the pool with what was found on the hosts."""
+    """A chosen host cannot be used as planned; `information` is the pool with the findings on the hosts."""
 
     code = "host-unfit"
 
@@ -74,14 +74,14 @@ class HostsUnfitError(LaunchError):
 class BlueprintStopped(BaseException):
     """Ends a blueprint at `actuate`, before anything is started; `Coordinator.execute` handles it.
 
-    No `Exception`: a blueprint that handles errors must not handle this.
+    It is not an `Exception`, so that a blueprint that handles errors does not handle this.
 
     Attributes
     ----------
     information
-        The blueprint is executed again under this pool. None: only its decision was asked for.
+        Pool under which the blueprint is executed again. None: the caller wanted only the decision.
     actuator
-        It starts the application then.
+        Actuator of the next execution.
     """
 
     def __init__(self, information: InformationPool | None, actuator: Actuator) -> None:
@@ -90,26 +90,26 @@ class BlueprintStopped(BaseException):
 
 
 class StartHooks:
-    """What the caller of `Coordinator.execute` adds to `actuate`: this one adds nothing.
+    """Hooks that the caller of `Coordinator.execute` adds to `actuate`; this base class adds nothing.
 
     Parameters
     ----------
     passes
-        How often a decision is repeated under the forecasts of its own run time, before anything is started.
+        Number of times that a decision is repeated under the forecasts of its own run time, before the start.
     decides_only
-        Whether the blueprint ends at `actuate`: nothing is started.
+        Whether the blueprint ends at `actuate` without a start.
     moves
-        Whether a blueprint's policy may move the application; if not, a policy is ignored.
+        Whether a blueprint's policy may move the application; if false, the policy is ignored.
     movable
-        Returns the actuator of an application that is moved while it runs, in place of another.
+        Returns an actuator that can move running applications, in place of the given actuator.
 
     Attributes
     ----------
     execution
-        What was started; None before.
+        The started application; None before.
     until_end
-        Contexts that are left when the application ends, or with the exception that ends it. `execute` leaves them
-        if the blueprint fails; else its caller does.
+        Contexts that are closed when the application ends, or with the exception that ends it. `execute` closes
+        them if the blueprint fails; otherwise its caller does.
     """
 
     def __init__(
@@ -126,25 +126,25 @@ class StartHooks:
         self.until_end = ExitStack()
 
     def decided(self, coordinator: Coordinator, plan: LaunchPlan) -> None:
-        """Take in the decision, just before it is started."""
+        """Receive the decision just before its start."""
 
     def started(
         self, coordinator: Coordinator, execution: Execution, estimate: Estimate
     ) -> Execution:
-        """Take in what was started; return what the blueprint gets."""
+        """Receive the started execution; return the execution for the blueprint."""
         del coordinator, estimate
         self.execution = execution
         self.until_end.push(partial(_cancel_failed, execution))
         return execution
 
     def ended_before(self, error: BaseException) -> Execution | None:
-        """Return the execution whose end made a blueprint fail, to follow it; None: the blueprint failed."""
+        """Return the execution if its end made the blueprint fail; None if the blueprint itself failed."""
         del error
         return None
 
 
 def _cancel_failed(execution: Execution, kind: object, *_: object) -> None:
-    """Cancel an execution that an exception ends."""
+    """Cancel the execution if the block ended with an exception."""
     if kind is not None:
         execution.cancel()
 
@@ -162,29 +162,27 @@ class EvaluatesMoves(Protocol):
 
 @dataclass
 class DecisionLog:
-    """What a blueprint considered: the record that explanations and reports are made from.
+    """The candidates of a blueprint and its choice; explanations and reports are made from this record.
 
     Attributes
     ----------
     usable
         Hosts that passed the host filters.
     considered
-        How many sets a schedule was made for.
+        Number of sets with a schedule.
     estimates
         Feasible candidates, in the order they were estimated, all under `information`.
     rejections
         Refusals with their reasons, at most 1000; `rejected` counts them all.
     chosen
-        The estimate that `best` returned, with its interval.
-    information
-        The pool that the estimates were made under.
+        The estimate that `best` returned, with its interval. information The pool that the estimates were made
+        under.
     policy
-        What looks after the application while it runs, if anything does.
+        Policy that supervises the application while it runs, or None.
     arrangement
-        In which order the chosen hosts were put by the messages of their ranks; None where nothing was known of
-        them.
+        Order of the chosen hosts by the messages of their ranks; None if the messages are unknown.
     limits
-        What user and hosts allow, as the sets were selected; None before.
+        Limits set by user and hosts when the sets were selected; None before.
     """
 
     usable: tuple[Host, ...] = ()
@@ -199,7 +197,7 @@ class DecisionLog:
     limits: Limits | None = None
 
     def __repr__(self) -> str:
-        """Return how many sets were planned and refused, and what was chosen."""
+        """Return the numbers of planned and refused sets, and the chosen estimate."""
         chosen = f"chosen {self.chosen.summary}" if self.chosen else "nothing chosen"
         sets = counted(self.considered, "set")
         return in_one_line(self, f"{sets} planned, {self.rejected} refused, {chosen}")
@@ -212,42 +210,42 @@ class DecisionLog:
                 self.rejections.append(rejection)
 
     def add(self, estimate: Estimate, information: InformationPool) -> None:
-        """Record a candidate; those estimated under another pool are dropped, so that all are comparable."""
+        """Record a candidate; drop candidates estimated under another pool, so that all are comparable."""
         if information is not self.information:
             self.estimates, self.chosen, self.information = [], None, information
         self.estimates.append(estimate)
 
     def clear(self) -> None:
-        """Forget everything: the decision is made again."""
+        """Clear the record: the decision is made again."""
         vars(self).update(vars(DecisionLog()))
 
 
 class Coordinator:
     """Executes blueprints over one information pool.
 
-    The verbs, in the order a blueprint uses them: `select_resources`, `plan`, `is_feasible`, `estimate`, `best`,
-    `actuate`, then `monitor` and `resize` for an application that runs; `under` for a decision under another
-    pool; and `execute`, which runs a blueprint.
+    A blueprint uses the verbs in this order: `select_resources`, `plan`, `is_feasible`, `estimate`, `best`,
+    `actuate`, then `monitor` and `resize` for a running application. `under` makes a decision under another
+    pool; `execute` runs a blueprint.
 
     Parameters
     ----------
     information
-        Everything known at this moment; every candidate of the decision is compared under it.
+        The data of the decision; all candidates are compared under it.
     actuator
-        Starts the chosen schedule; the default records it and starts nothing. The attribute may be set anew
+        Starts the chosen schedule; the default records it and starts nothing. The attribute may be changed
         between a decision and its start.
     selector, planner, estimator
         The subsystems; the defaults are chains by communication with local search, time balancing, and the
         strip model's estimate.
     refresh
-        Returns the pool under the weather of the moment it is called, for an application that runs.
+        Returns the pool under the present weather, for a running application.
     probe
-        Measures the application's own kernel on hosts that are to have so many rows; returns how many times
-        longer it takes there now than the model says, for an application that runs. None: nobody can.
+        Measures the application's own kernel, for a running application: takes the planned rows by host and
+        returns the slowdown by host, measured over predicted seconds. None: no probe.
     clock
-        Seconds, for an application that runs.
+        Monotonic clock in seconds, for a running application.
     messages
-        Which rank sends which how much, by a run with as many ranks: what `best` chooses is ordered by it.
+        Bytes between each two ranks, from a run with as many ranks; `best` orders the chosen hosts by them.
     """
 
     def __init__(
@@ -272,20 +270,20 @@ class Coordinator:
         self.planner = planner
         self.estimator = estimator or PerformanceEstimator()
         self.decision_log = DecisionLog()
-        self._present = information  # the hosts as they are, whatever the decision assumes of them
+        self._present = information  # the real state of the hosts; a decision may assume another
         self._alone: tuple[InformationPool, float | None] | None = None
 
     def execute(self, blueprint: Blueprint, start: StartHooks | None = None) -> Execution:
         """Execute a blueprint and return the execution it started.
 
-        Before anything is started the blueprint may be executed again from its beginning: without a host that
-        turned out to be unfit, under the same weather; or under the forecasts of the run's own time. If it fails
-        after the start, the application is cancelled.
+        Before the start, the blueprint may be executed again from its beginning: without a host that turned out
+        to be unfit, under the same weather; or under the forecasts of the run's own time. If the blueprint
+        fails after the start, the application is cancelled.
 
         Parameters
         ----------
         start
-            What is added to `actuate`; default: nothing.
+            Hooks of `actuate`; default: none.
 
         Raises
         ------
@@ -299,7 +297,7 @@ class Coordinator:
                 try:
                     return blueprint(self)
                 except HostsUnfitError as unfit:
-                    # Where nothing new was found, planning again would choose the same host.
+                    # Without new findings, planning again would choose the same host.
                     if unfit.information is self._present or self.start.execution is not None:
                         with self.start.until_end:
                             raise
@@ -320,14 +318,14 @@ class Coordinator:
             self.start = before
 
     def under(self, information: InformationPool, log: DecisionLog | None = None) -> Coordinator:
-        """Return a coordinator like this one that decides under another pool.
+        """Return a copy of this coordinator that decides under another pool.
 
-        It starts applications through the same actuator, on the hosts as they are now.
+        The copy starts applications through the same actuator, on the hosts in their present state.
 
         Parameters
         ----------
         log
-            Where it records its decision; default: in this one's log.
+            Record of its decisions; default: the log of this coordinator.
         """
         other = Coordinator(
             information,
@@ -352,14 +350,14 @@ class Coordinator:
         Parameters
         ----------
         sets
-            Which ones: ``search``, those worth planning for, the most promising first; ``single``, each host
-            alone; ``chain``, all hosts as one chain in the order that balances best; ``listed``, all hosts in
-            the order of the host list.
+            Kind of sets. ``search``: promising sets, the best first. ``single``: each host alone. ``chain``:
+            all hosts as one chain, in the order that balances best. ``listed``: all hosts in the order of the
+            host list.
 
         Raises
         ------
         UsageError
-            No such sets. Permanent.
+            Unknown kind of sets. Permanent.
         """
         if sets not in get_args(ResourceSets):
             known = ", ".join(get_args(ResourceSets))
@@ -383,7 +381,7 @@ class Coordinator:
             yield self.selector.whole_set(hosts, self.information) if chain else hosts
 
     def _accepted_since(self, log: DecisionLog) -> Callable[[], Sequence[Estimate] | None]:
-        """Return a function: estimates made from now on, none if all sets were refused; None if unknown."""
+        """Return a function for the estimates made from now on: empty if all sets were refused, None: unknown."""
         estimated, considered, rejected = len(log.estimates), log.considered, log.rejected
 
         def accepted() -> Sequence[Estimate] | None:
@@ -398,14 +396,14 @@ class Coordinator:
     def plan(self, resources: ResourceSet, planner: Planner | None = None) -> Schedule:
         """Return the planner's schedule for a set; it may be infeasible.
 
-        Of one host it is by threads where `by_threads` finds that faster. What can be moved while it runs has
-        ranks, and so has what Slurm starts.
+        A schedule of one host uses threads if `by_threads` finds them faster. An application that can move, or
+        that Slurm starts, uses ranks.
 
         Raises
         ------
         ModelError
-            A user's own planner returned something that is no schedule of these hosts, or lost rows of the grid
-            that their memory holds.
+            A user's own planner returned an invalid schedule of these hosts, or lost rows of the grid that fit
+            into their memory.
         NoFeasiblePlanError
             The set is empty: every host was refused, with the reasons recorded.
         """
@@ -420,12 +418,12 @@ class Coordinator:
         return by_threads(schedule, self.information) if takes_threads else schedule
 
     def is_feasible(self, schedule: Schedule, using: ResourceSet | None = None) -> bool:
-        """Whether no filter refuses the schedule; a refusal is recorded with its reason.
+        """Return whether all filters accept the schedule; record a refusal with its reason.
 
         Parameters
         ----------
         using
-            Hosts that must all have work: a schedule whose planner dropped one of them is refused.
+            Hosts that must all have work: the schedule is refused if the planner dropped any of them.
         """
         rejection = using and every_host_used(schedule, using, self.information)
         rejection = rejection or self.selector.rejection(schedule, self.information)
@@ -452,7 +450,7 @@ class Coordinator:
         Raises
         ------
         NoFeasiblePlanError
-            There is no candidate; carries every refusal recorded so far.
+            The candidates are empty; carries every refusal recorded so far.
         """
         log, information = self.decision_log, self.information
         ranked, refused = with_queue_wait(by_value(candidates), self.actuator, information)
@@ -464,14 +462,15 @@ class Coordinator:
         return log.chosen
 
     def _arranged(self, chosen: Estimate) -> Estimate:
-        """Return an estimate with its hosts in the order of their messages, where that is better.
+        """Return the estimate with its hosts ordered by their messages, if that order is better.
 
-        What a run has counted is believed; what rectangles declare only where the model sees a gain in it too.
+        An order by messages that a run counted is taken. An order by the borders of rectangles is taken only if
+        the model predicts a gain as well.
         """
         log, information = self.decision_log, self.information
         if self.messages is None and not chosen.schedule.rectangles:
             log.arrangement = None
-            return chosen  # strips are in the selector's order
+            return chosen  # strips stay in the selector's order
         from apples.agent.arrangement import arranged  # noqa: PLC0415 - see above
 
         found = arranged(chosen.schedule, information, self.messages)
@@ -504,19 +503,19 @@ class Coordinator:
     ) -> Execution:
         """Start the schedule of an estimate through the actuator.
 
-        Where only a decision is asked for, as by ``apples plan``, the blueprint ends here.
+        If the caller wants only a decision, for example ``apples plan``, the blueprint ends here.
 
         Parameters
         ----------
         policy
-            Looks after the application while it runs, where it can be moved at all (`ReschedulingPolicy`).
+            Supervises the application while it runs, if it can move (`ReschedulingPolicy`).
         movable
-            Whether it is started so that `resize` can move it; with a policy it is.
+            Whether to start the application so that `resize` can move it; implied by a policy.
 
         Raises
         ------
         HostsUnfitError
-            A host of it cannot be used as planned; `execute` plans again.
+            A host of the schedule cannot be used as planned; `execute` plans again.
         """
         start, log = self.start, self.decision_log
         if log.chosen is not estimate:
@@ -545,7 +544,7 @@ class Coordinator:
         return policy(self, execution, estimate) if policy and execution.movable else execution
 
     def _look(self, estimate: Estimate) -> None:
-        """Have the actuator look at the hosts; refuse an estimate that has an unfit one."""
+        """Check the hosts with the actuator; raise if the estimate has an unfit host."""
         from apples.agent.launching import host_survey  # noqa: PLC0415 - a plan loads no launcher
 
         found = self.actuator.look(host_survey(self._present))
@@ -556,9 +555,9 @@ class Coordinator:
         self._found(seen)
 
     def _repeat_over_horizon(self, estimate: Estimate) -> None:
-        """Stop the blueprint where the decision is to be made again, under the forecasts of its own run time.
+        """Stop the blueprint if the decision must be repeated under the forecasts of its own run time.
 
-        A user who prefers a ``frame`` gets the forecasts of that many seconds.
+        With the preference ``frame`` the forecasts are for that many seconds instead.
         """
         if self.start.passes == 0 or self.start.execution is not None:
             return
@@ -569,18 +568,18 @@ class Coordinator:
             raise BlueprintStopped(information, self.actuator)
 
     def _found(self, seen: InformationPool) -> None:
-        """Take over what was found on the hosts that were looked at; the weather of the decision stays."""
+        """Adopt the findings on the checked hosts; keep the weather of the decision."""
         if seen is not self._present:
             self._present = seen
             self.information = self.information.with_findings(seen.findings)
 
     def monitor(self, execution: Execution) -> Iterator[Progress]:
-        """Return the progress of an execution until it ends; what is no execution is refused at once.
+        """Return the progress of an execution until it ends; check the argument at once.
 
         Raises
         ------
         UsageError
-            It is none that `actuate` gave.
+            The argument is not an execution that `actuate` returned.
         """
         if not isinstance(execution, Execution):
             raise UsageError(
@@ -599,22 +598,22 @@ class Coordinator:
         *,
         worth: float = 0.0,
     ) -> Resized:
-        """Move a running application to the hosts and rows of an estimate; returns when it is there.
+        """Move a running application to the hosts and rows of an estimate; return when the move is done.
 
         Call it on the coordinator that made the estimate: a move is evaluated under its pool.
 
         Parameters
         ----------
         reason
-            Why; it is recorded with the move.
+            Reason, recorded with the move.
         worth
-            How many times its cost the move must gain in the iterations that are left; if it does not, the
-            application stays, and `Resized.seconds` is 0. 0: it is moved in any case.
+            Factor on the cost that the move must gain in the remaining iterations. If the gain is smaller, the
+            application stays and `Resized.seconds` is 0. With 0 it always moves.
 
         Raises
         ------
         UsageError, LaunchError
-            It refused, or tried in vain, and goes on as it was.
+            The application refused the move, or the move failed; the application continues unchanged.
         """
         if isinstance(execution, EvaluatesMoves):
             return execution.move(self, estimate, reason, worth)
@@ -624,7 +623,7 @@ class Coordinator:
 def _checked(
     schedule: Schedule, planner: Planner, resources: ResourceSet, information: InformationPool
 ) -> Schedule:
-    """Return a planner's schedule with the planner's name, once it is held to the contract of planners."""
+    """Check a schedule against the contract of planners; return it with the planner's name."""
     name = getattr(planner, "__name__", type(planner).__name__)
 
     def invalid(problem: str, code: str = "schedule-invalid", **fields: object) -> ModelError:
@@ -693,7 +692,7 @@ def _is_allocation(share: object) -> bool:
 def _is_finite(rows: object) -> bool:
     try:
         return isinstance(rows, Real) and math.isfinite(rows)
-    except OverflowError:  # a whole number that is larger than any float
+    except OverflowError:  # an integer larger than any float
         return False
 
 

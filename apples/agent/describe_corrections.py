@@ -1,4 +1,4 @@
-"""The learned state as users see it: each correction with its value, its runs and its two errors."""
+"""The learned state for display: each correction with its value, its runs and its two errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MAX_LOG_ERROR = 10.0
 MAX_LISTED = 20
 """Names or folders that an error lists."""
 DEAR = 1.05
-"""A correction by less than this factor is no reason to leave a host out."""
+"""Least factor of a correction that is named as a reason to leave a host out."""
 LABELS = {
     SLOWDOWN: "its slowdown",
     CO_RUN_SLOWDOWN: "its co-run slowdown",
@@ -66,7 +66,7 @@ def described(information: InformationPool, usable: Sequence[Host]) -> list[Corr
     launcher = information.launcher
 
     def label(kind: str, key: Sequence[str]) -> tuple[str, ...] | None:
-        """Return the names of a key, None where one of them is not of these hosts."""
+        """Return the names of a key; None if a name is not among these hosts."""
         if kind == START:
             return (launcher, names[key[1]]) if key[0] == launcher and key[1] in names else None
         return tuple(names[part] for part in key) if names.keys() >= set(key) else None
@@ -145,7 +145,7 @@ def _with_evidence(
 
 
 def _unused(evidence: Evidence) -> str:
-    """Return why a correction with this evidence is not used."""
+    """Return the reason why a correction with this evidence is not used."""
     if not evidence.tested:
         return "not tested by a later run"
     if not evidence.decided:
@@ -174,7 +174,7 @@ class ApplicationState:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Words that choose it: its name and its folder."""
+        """Names by which a user selects it: its name and its folder."""
         return self.key.application, self.key.folder
 
     @property
@@ -184,7 +184,7 @@ class ApplicationState:
         return list(dict.fromkeys([*map(host_name, identities), *identities]))
 
     def identities_of(self, name: str) -> list[str]:
-        """Return the identities of its hosts with a name, or the one with this identity."""
+        """Return the identities of its hosts with a name, or the identity itself."""
         identities = self.learned.identities
         return [identity for identity in identities if name in (identity, host_name(identity))]
 
@@ -206,7 +206,7 @@ def applications() -> list[ApplicationState]:
 
 
 def named(name: str) -> list[ApplicationState]:
-    """Return the applications of a name or folder; if there are none, those with a host, each with its part alone.
+    """Return the applications of a name or folder; if none match, those with this host, reduced to its part.
 
     Raises
     ------
@@ -246,7 +246,7 @@ def _of_name_or_folder(name: str, known: Sequence[ApplicationState]) -> list[App
 
 
 def forget_named(name: str, *, every: bool = False) -> list[str]:
-    """Remove the applications of a name or folder; if there are none, a host from all applications.
+    """Remove the applications of a name or folder; if none match, remove the host from all applications.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ def forget_named(name: str, *, every: bool = False) -> list[str]:
     Raises
     ------
     UsageError
-        The name is unknown, or that of applications in several folders.
+        The name is unknown, or applications in several folders have it.
     """
     removed = _of_name_or_folder(name, applications())
     folders = sorted({state.key.folder for state in removed})
@@ -297,19 +297,19 @@ def _day(seconds: float) -> str:
 
 
 def _error(kind: str, error: float) -> float:
-    """Return a mean error as it is shown: seconds of a start, else relative."""
+    """Return a mean error for display: seconds of a start, else relative."""
     return error if kind == START else math.expm1(min(error, MAX_LOG_ERROR))
 
 
 def dearest(
     information: InformationPool, host: Host, others: Sequence[Host], run_seconds: float
 ) -> CorrectionInfo | None:
-    """Return the correction in use that makes a host beside others dearest; None where none does by much.
+    """Return the correction in use that raises the cost of adding a host most; None if none exceeds `DEAR`.
 
     Parameters
     ----------
     run_seconds
-        Execution seconds of a run on the others, which a start is compared with.
+        Execution seconds of a run on the others; a start is compared with them.
     """
     priced = [
         (_price(known, information, host, others, run_seconds), known)
@@ -327,10 +327,11 @@ def _price(
     others: Sequence[Host],
     run_seconds: float,
 ) -> float:
-    """Return the factor by which a correction makes its term dearer if the host joins the others; 1: it does not.
+    """Return the factor by which a correction raises its term if the host joins the others; 1 if it does not.
 
-    Share biases below 1 and the other factors above 1 make a host dearer. A border wait is compared with the
-    border that it is added to, a start with the whole run, and the straggler factor with that of the others.
+    Share biases below 1 and other factors above 1 raise the cost of a host. A border wait is compared with the
+    border that it is added to, a start with the whole run, and the straggler factor with that of the others
+    alone.
     """
     factor, seconds = known["factor"] or 1.0, known["seconds"] or 0.0
     if known["kind"] == STRAGGLER_FACTOR:
@@ -360,7 +361,7 @@ def _dearer_by_stragglers(
     host: Host,
     others: Sequence[Host],
 ) -> float:
-    """Return the straggler factor with a host over that without it, if it is this one; else 1."""
+    """Return the straggler factor with a host over that without it; 1 if `known` is another factor."""
     hosts, threads = [host, *others], information.threads
     factor_of = information.learned.straggler_factor_of
     with_it = factor_of(hosts, threads=threads)

@@ -1,4 +1,4 @@
-"""What this machine offers a run, each with ok, warn or fail and what cures it. Needs no network."""
+"""Checks of this machine for a run: each finding is ok, warn or fail, with its remedy. Needs no network."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from apples.weather.local import LocalSensing
 MIN_PYTHON = (3, 11)
 MAX_GPUS, SHOWN = 16, 400
 SMALL = {"grid": "24", "iterations": "6"}
-"""What a program is checked at."""
+"""Parameters at which a program is checked."""
 TELLING = {"grid": "600", "iterations": "20"}
-"""Where the time that it computes is to tell how many rows it has."""
+"""Parameters at which compute time must depend on the rows of a rank."""
 
 
 def examine() -> Iterator[Finding]:
-    """Yield the findings about this machine, one after the other; a check that fails stops no other."""
+    """Yield the findings about this machine in order; a check that fails does not stop the others."""
     for name, look in CHECKS.items():
         try:
             yield look(name)
-        except Exception as error:  # noqa: BLE001 - whatever is broken is a finding
+        except Exception as error:  # noqa: BLE001 - any error of a check is a finding
             yield Finding(name, "fail", f"{type(error).__name__}: {error}")
 
 
@@ -75,7 +75,7 @@ def _kernels(name: str) -> Finding:
 
 
 def gpu_finding(name: str, seconds: float = 20.0) -> Finding:
-    """Return what the driver's own tool prints within `seconds`: it may wake a GPU first. Loads no CUDA."""
+    """Return the GPUs that ``nvidia-smi`` lists within `seconds`, time to wake a GPU included. Loads no CUDA."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Finding(name, "ok", "none: there is no nvidia-smi")
@@ -123,7 +123,7 @@ def _quota(name: str) -> Finding:
 
 
 def _criu(name: str) -> Finding:
-    """Move a sleeping program with every CRIU there is: what `check` says is not what works."""
+    """Move a sleeping program with each installed CRIU, as ``criu check`` does not prove that moves work."""
     found, missing = working_criu()
     cure = "install a private CRIU (apples help migration); without it, unmodified programs cannot be moved"
     if found is None:
@@ -184,7 +184,7 @@ def _name(name: str) -> Finding:
 def examine_hosts(listed: HostList) -> dict[str, Fitness]:
     """Return the fitness of every host of a list that is another machine.
 
-    The hosts that the checks find fit are launched on: one MPI rank on each, which must meet.
+    Fit hosts are tested with a launch: one MPI rank on each, and the ranks must connect.
     """
     others = [host for host in listed if not is_here(host)]
     return with_meeting(preflight(others, listed, Needs()), listed)
@@ -214,12 +214,12 @@ CHECKS: dict[str, Callable[[str], Finding]] = {
 
 
 def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
-    """Return the checks of a template's program against the application protocol, by running it small.
+    """Check a template's program against the application protocol in a small run; return the checks.
 
     Parameters
     ----------
     settings
-        Parameters of the template; those named ``grid`` and ``iterations`` are made small unless set.
+        Parameters of the template; ``grid`` and ``iterations`` are small unless set here.
 
     Raises
     ------

@@ -223,7 +223,7 @@ class RememberedLink(TypedDict):
 
 
 class Probed(TypedDict):
-    """What was measured over ssh before the plan."""
+    """Measurements over ssh before the plan."""
 
     hosts: int
     """Number of hosts."""
@@ -426,7 +426,7 @@ class PlanDocument(TypedDict):
     coverage: float | None
     """Share of past runs inside their interval; null before the first."""
     arrangement: NotRequired[ArrangementInfo]
-    """With ``--messages``, and of rectangles whose hosts were put in another order."""
+    """With ``--messages``, and for rectangles with hosts in another order than the planner's."""
     partitions: NotRequired[Partitions]
     """Where the user prefers a decomposition."""
     remedy: NotRequired[str]
@@ -546,7 +546,7 @@ class SlowHostEntry(TypedDict):
     until_iteration: int | None
     """Iteration at which it was as fast as planned again; null: it still is slow."""
     factor: float
-    """Its seconds of an iteration over the expected ones."""
+    """Its measured over its expected seconds of an iteration."""
     cause: Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
     """``paging``: memory came from a disk; ``own work``: its rows need more processor time; ``stalls``: it
     neither computed nor waited for a CPU; ``unknown``: no processor time was reported."""

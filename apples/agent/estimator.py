@@ -1,12 +1,12 @@
-"""`PerformanceEstimator`: what a schedule will take, and how sure that is (Berman et al. 1996, section 4.6).
+"""`PerformanceEstimator`: time and cost of a schedule, with an interval (Berman et al. 1996, section 4.6).
 
-The largest of several uncertain times is later than the largest of their means: the nominal T is a
-biased promise. So the range from 10 to 90 % is drawn from the forecasts' errors, with the strips held
-fixed: the model's own interval (`interval`). No plan prints it: the printed interval is as wide as the errors of
-past runs ask for (`apples.agent.models.conformal`).
+The expected maximum of several uncertain times exceeds the maximum of their means, so the nominal T is biased
+low. The model's own interval (`interval`) is therefore the range from 10 to 90 % of draws from the forecasts'
+errors, with fixed strips. Plans do not print it: the width of the printed interval follows from the errors of
+past runs (`apples.agent.models.conformal`).
 
-The estimates are ranked by the user's objective (`by_value`), by the time their resources are waited for
-(`with_queue_wait`), and by preference (`preferred`).
+Estimates are ranked by the user's objective (`by_value`), with the queue wait of their hosts
+(`with_queue_wait`) and the user's preferences (`preferred`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from hat import Preferences
 
 DRAWS = 20_000
 MAX_NUMBERS = 400_000
-"""Draws times hosts: for very many hosts fewer draws do, the maximum hardly varies then."""
+"""Draws times hosts: with very many hosts fewer draws suffice, for the maximum hardly varies."""
 LOW, HIGH = 10, 90
 SEED = 1996
 ENOUGH_WAITING, MAX_ASKED = 8, 64
-"""The waits of so many sets of hosts are compared; so many are asked for at most: each is a query."""
+"""Sets with a known wait that are compared; and sets that the queue is asked for at most (one query each)."""
 
 
 class PerformanceEstimator:
@@ -66,7 +66,7 @@ class PerformanceEstimator:
         Parameters
         ----------
         alone_seconds
-            Iteration seconds of the reference host alone, for the speedup; None when there is none.
+            Iteration seconds of the reference host alone, for the speedup; None without a reference.
         """
         estimate = self.predicted(schedule, information, alone_seconds)
         return replace(estimate, value=objective_value(estimate, information))
@@ -74,7 +74,7 @@ class PerformanceEstimator:
     def predicted(
         self, schedule: Schedule, information: InformationPool, alone_seconds: float | None = None
     ) -> Estimate:
-        """Return `estimate` without a value: what no metric of the user's is asked about."""
+        """Return the estimate without its value; the user's metric is not called."""
         model, rows = information.model_of(schedule), np.array(schedule.rows, dtype=float)
         careful = caution_for(schedule.resources, information)
         compute = careful * model.computation(schedule.resources, rows)
@@ -105,11 +105,11 @@ class PerformanceEstimator:
         )
 
     def promised(self, estimate: Estimate, information: InformationPool) -> Estimate:
-        """Return the estimate with its interval and the runs that it rests on.
+        """Return the estimate with its interval and the past runs behind it.
 
-        The interval is the prediction without the user's risk, over and times what past runs of such sets ask for.
-        The prediction itself always lies in it. It is empty, from the prediction to itself, before `MIN_RUNS` runs
-        have measured how well such intervals hold, and where a speed was not measured for this application.
+        The interval is the prediction without the user's risk, divided and multiplied by a factor from past
+        runs of this class of sets. It always contains the prediction itself. It has length 0 before `MIN_RUNS`
+        such runs, and if a speed was not measured for this application.
         """
         schedule = estimate.schedule
         kind = set_class(schedule.resources)
@@ -131,7 +131,7 @@ class PerformanceEstimator:
         )
 
     def interval(self, schedule: Schedule, information: InformationPool) -> tuple[float, float]:
-        """Return the model's own: 10 % and 90 % quantiles of the execution seconds under the forecasts' errors."""
+        """Return the model's interval: 10 and 90 % quantiles of execution seconds by the forecasts' errors."""
         count = max(200, min(DRAWS, MAX_NUMBERS // max(1, len(schedule.resources))))
         draws = information.model_of(schedule).draw(
             schedule.resources,
@@ -145,9 +145,9 @@ class PerformanceEstimator:
 
 
 def percentiles(values: Seconds, *percents: float) -> list[float]:
-    """Return percentiles as `numpy.percentile` interpolates them, to the bit.
+    """Return percentiles, bit for bit as `numpy.percentile` interpolates them.
 
-    Its own function loads NumPy's masked arrays, which takes as long as the rest of an estimate.
+    `numpy.percentile` itself would load masked arrays, which takes as long as the rest of an estimate.
     """
     ordered = np.sort(values)
     found = []
@@ -161,9 +161,9 @@ def percentiles(values: Seconds, *percents: float) -> list[float]:
 
 
 def objective_value(estimate: Estimate, information: InformationPool) -> float:
-    """Return what `best` minimises: the turnaround, the cost, the inverse of the speedup, or the user's metric.
+    """Return the value that `best` minimises: turnaround, cost, inverse of the speedup, or the user's metric.
 
-    The speedup counts what is waited for, as the turnaround does; waiting in a queue costs nothing.
+    The speedup counts the wait and the start, as the turnaround does. Waiting in a queue costs nothing.
     """
     if information.metric is not None:
         return information.metric(estimate)
@@ -197,13 +197,13 @@ def alone_seconds(information: InformationPool, usable: Sequence[Host]) -> float
 
 
 def caution_for(resources: Sequence[Host], information: InformationPool) -> float:
-    """Return the factor on the seconds of a set that the user's risk asks for, by past runs of such sets."""
+    """Return the factor for the user's risk on the seconds of a set, from past runs of its class."""
     risk = information.specifications.preferences.risk
     return caution(information.learned.runs_of(set_class(resources)), risk) if risk else 1.0
 
 
 def without_risk(information: InformationPool) -> InformationPool:
-    """Return the pool planning for the mean: what is predicted, without the user's caution."""
+    """Return the pool with a risk of 0: it plans for the mean."""
     specifications = information.specifications
     if not specifications.preferences.risk:
         return information
@@ -235,24 +235,24 @@ def _host_estimate(
 
 
 def by_value(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """Return estimates, the best first; ties go to the one that is done sooner, then to fewer hosts."""
+    """Return estimates, the best first; ties go to the shorter turnaround, then to fewer hosts."""
     return sorted(estimates, key=lambda e: (e.value, e.turnaround_seconds, len(e.hosts)))
 
 
 def with_queue_wait(
     ranked: Sequence[Estimate], actuator: Actuator, information: InformationPool
 ) -> tuple[list[Estimate], list[Rejection]]:
-    """Return candidates with their expected wait, best first, and refusals of those that cannot be had.
+    """Return candidates with their expected wait, best first, and refusals of sets that the queue cannot provide.
 
-    Behind the first candidate that starts at once no other is faster or sooner: the queue is asked no more then,
-    unless the user prefers some hosts to others. Nothing that starts at once is left out, however many wait.
+    Candidates behind the first that starts at once are neither faster nor sooner. So the queue is not asked for
+    these, unless the user prefers or avoids hosts. Candidates that start at once are all kept.
 
     Parameters
     ----------
     ranked
-        Best first, without waiting.
+        Candidates by their value without a wait, best first.
     """
-    if actuator.only_plans:  # whoever only plans goes by the list
+    if actuator.only_plans:  # a plan uses the waits of the host list
         return list(ranked), []
     likes = information.specifications.preferences
     found: list[Estimate] = []
@@ -278,7 +278,7 @@ def with_queue_wait(
 
 
 def _asked(estimate: Estimate, actuator: Actuator, information: InformationPool) -> float | str:
-    """Return the seconds that the queue expects a set to wait, or its words where it would never give it."""
+    """Return the queue's expected wait for a set in seconds, or its message if it never grants the set."""
     from apples.agent.launching import launch_plan  # noqa: PLC0415 - for a queue only
 
     try:
@@ -290,10 +290,10 @@ def _asked(estimate: Estimate, actuator: Actuator, information: InformationPool)
 
 
 def with_queue(information: InformationPool, actuator: Actuator) -> InformationPool:
-    """Return the pool with what the queue says of each host that the list puts behind one.
+    """Return the pool with the queue's expected wait for each host that is behind a queue.
 
-    That is whether it can be had, and after how long by itself: no set of such hosts is had sooner, so a search
-    under these values overlooks none that is worth its wait. `with_queue_wait` asks again about those it found.
+    Each host is asked for by itself. A set never starts before its slowest host alone, so a search with these
+    values misses no set that is worth its wait. `with_queue_wait` then asks for the sets that the search found.
     """
     listed = [host for host in information.hosts if host.queue_seconds is not None]
     if not listed or actuator.only_plans:
@@ -303,7 +303,7 @@ def with_queue(information: InformationPool, actuator: Actuator) -> InformationP
     queued = actuator.waited_for(listed)
     if queued:
         information = information.with_findings(actuator.look(host_survey(information)))
-    asked = {host: 0.0 for host in listed if host not in queued}  # they are held already
+    asked = {host: 0.0 for host in listed if host not in queued}  # already allocated
     for host in [host for host in queued if not refusal(information, host)][:MAX_ASKED]:
         row = Schedule((Allocation(host, 1, information.implementation(host)),))
         try:
@@ -311,7 +311,7 @@ def with_queue(information: InformationPool, actuator: Actuator) -> InformationP
         except ManagerUnreachableError:
             raise
         except LaunchError:
-            continue  # the sets that it is in are refused in the queue's words
+            continue  # `with_queue_wait` refuses its sets with the queue's message
     hosts = tuple(
         replace(h, queue_seconds=asked[h]) if h in asked else h for h in information.hosts
     )
@@ -323,24 +323,24 @@ def with_queue(information: InformationPool, actuator: Actuator) -> InformationP
 
 
 def _at_once(estimates: Sequence[Estimate], information: InformationPool) -> list[Estimate]:
-    """Return estimates as they are where nothing is waited for, best first."""
+    """Return the estimates without a wait, best first."""
     return by_value(waiting(e, 0.0, information) if e.wait_seconds else e for e in estimates)
 
 
 def waiting(estimate: Estimate, seconds: float, information: InformationPool) -> Estimate:
-    """Return the estimate of a run that is waited for so long, as the queue itself says."""
+    """Return the estimate with this wait in the queue."""
     later = replace(estimate, wait_seconds=seconds)
     return replace(later, value=objective_value(later, information))
 
 
 def preferred(ranked: Sequence[Estimate], preferences: Preferences) -> Estimate:
-    """Return the estimate the user likes best among those nearly as good as the best.
+    """Return the estimate that the user prefers among those within `prefer_within` of the best value.
 
-    Fewer avoided hosts first, then the largest part of hosts that are preferred, then the better value.
+    Fewer avoided hosts win, then the larger part of preferred hosts, then the better value.
     """
     if not preferences.prefer and not preferences.avoid:
         return ranked[0]
-    best = ranked[0].value  # below 0 where a user's metric is the higher the better
+    best = ranked[0].value  # below 0 if a higher value of the user's metric is better
     within = best + abs(best) * preferences.prefer_within
 
     def liking(estimate: Estimate) -> tuple[int, float]:

@@ -1,8 +1,8 @@
-"""Compares a result with that of a function which the template names: an evaluation independent of the program.
+"""Compare a result with that of a function from the template, which computes independently of the program.
 
-The function runs in a child process, as ``python -m apples.agent.expected_result FILE.py:NAME FOLDER``, because
-it is a user's code that may need any time. It reads the parameters from standard input, and leaves
-``expected.npy`` or ``failure.json`` in the folder.
+The function is a user's code that may never return, so it runs in a child process: ``python -m
+apples.agent.expected_result FILE.py:NAME FOLDER``. The child reads the parameters from standard input and
+writes ``expected.npy`` or ``failure.json`` to the folder.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ if TYPE_CHECKING:
 STANDARD_ERROR = 2
 RESULT, EXPECTED, FAILURE = "result.npy", "expected.npy", "failure.json"
 CELLS_AT_ONCE = 1 << 20
-"""Cells of the two results that are in memory at a time."""
+"""Cells of each result that are in memory at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultComparison:
-    """A result beside that of the template's function.
+    """Comparison of a result with that of the template's function.
 
     Attributes
     ----------
     function, tolerance
         As the template has them.
     largest_difference
-        Of a cell, beside max(1, absolute value of the expected one); None: a difference is not finite.
+        Largest difference of a cell, divided by max(1, absolute expected value); None: a difference is not
+        finite.
     differs_at
         The first cell, in the order of the indices, that differs by more than the tolerance.
     """
@@ -51,7 +52,7 @@ class ResultComparison:
     differs_at: DifferingCell | None
 
     def document(self) -> ExpectedResultCheck:
-        """Return it as the key ``verification.expected_result`` of ``apples.run/1``."""
+        """Return the comparison as the key ``verification.expected_result`` of ``apples.run/1``."""
         return {
             "function": self.function,
             "tolerance": self.tolerance,
@@ -74,22 +75,22 @@ def compare_result(
     folder
         The template's.
     parameters
-        The function's only argument.
+        Argument of the function.
     result
         Folder with the program's ``result.npy``; the function's own result is written there.
     seconds
-        Time limit of the function; None: none.
+        Time limit of the function; None: no limit.
 
     Raises
     ------
     DeadlineError
-        The function has not returned in time.
+        The function did not return within the time limit.
     ApplesError
         The function is missing or fails, with file and line.
     VerificationError
-        There is no result, or the two cannot be compared.
+        The result is missing, or the two results cannot be compared.
     """
-    import numpy as np  # noqa: PLC0415 - a plan, which shares this module's values, needs none
+    import numpy as np  # noqa: PLC0415 - a plan loads this module and needs no NumPy
 
     _evaluate(wanted.function, folder, parameters, result, seconds)
     if not (result / RESULT).is_file():
@@ -115,7 +116,7 @@ def _evaluate(
     result: Path,
     seconds: float | None,
 ) -> None:
-    """Run the function in a child process; its result is in a file when this returns."""
+    """Run the function in a child process and wait; its result is then in a file."""
     command = [sys.executable, "-P", "-m", __name__, function, str(result)]
     try:
         done = subprocess.run(
@@ -155,7 +156,7 @@ def _compared(
 
 
 def _differences(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
-    """Return the difference of each cell beside max(1, abs(b)): 0 if both are equal or NaN, infinite if one is."""
+    """Return each cell's difference over max(1, abs(b)): 0 if equal or both NaN, infinite if only one is NaN."""
     import numpy as np  # noqa: PLC0415 - as in `compare_result`
 
     same = a == b
@@ -186,7 +187,7 @@ def main() -> int:
         if returned.dtype.kind not in "biuf" or not returned.ndim:
             raise _incomparable(f"{function} must return an array of real numbers")  # noqa: TRY301
         np.save(folder / EXPECTED, returned)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the parent raises it
+    except Exception as error:  # noqa: BLE001 - the parent raises any error
         (folder / FAILURE).write_text(json.dumps(failure_of(error).document()), "utf-8")
     return 0
 

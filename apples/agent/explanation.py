@@ -1,10 +1,9 @@
-"""Why a decision is what it is: hosts left out, when the answer changes, what would help where there is no plan.
+"""Explain a decision: hosts left out, values at which the answer changes, remedies if no plan is feasible.
 
-`left_out` gives the price of adding a host where it hurts least. `bindings` and `memory_bindings` name the limits
-that keep the plan from being better. `thresholds` finds the CPU share, speed, latency or memory at which another
-set wins: the blueprint itself is asked again under a varied pool, by bisection, so that what is printed is what a
-new plan would say there (tested within 1 % either side).
-`remedy` names the nearest relaxation where no plan is feasible.
+`left_out` gives the cost of adding a host at its best place. `bindings` and `memory_bindings` name the limits
+that keep the plan from being better. `thresholds` finds the CPU share, speed, latency or memory at which
+another set wins. It executes the blueprint again under varied pools, by bisection, so a new plan at the printed
+value agrees (tested within 1 % on either side). `remedy` names the nearest relaxation if no plan is feasible.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from apples.agent.documents import Binding, ChangeInfo, LeftOut
 
 PRECISION = 1.002
-"""Ratio at which a bisection stops: well inside the 1 % that is promised."""
+"""Ratio at which a bisection stops: well inside the promised 1 %."""
 SLOWEST, FASTEST = 64.0, 1 / 64.0
 MAX_QUESTIONS = 10
 MAX_HOSTS = 256
-"""Of longer lists no question is asked: each answer is a plan of its own, a dozen to a question."""
+"""No questions are asked about longer lists: each question takes about a dozen plans."""
 CLOSE, WATCH = 1.5, 4.0
 
 Vary = Callable[[float], InformationPool]
@@ -52,7 +51,7 @@ Quantity = Literal["cpu", "speed", "latency", "memory"]
 def _change(
     host: str, quantity: Quantity, now: float, error: float, at: float, answer: Answer
 ) -> ChangeInfo:
-    """Return the value at which the answer changes, how many forecast errors away it is, and an advice."""
+    """Return the value at which the answer changes, its distance in forecast errors, and an advice."""
     away = abs(at - now) / error if error > 0 else None
     ratio = max(at, now) / max(min(at, now), 1e-300)
     close, watch = (away < CLOSE, away < WATCH) if away is not None else (ratio < 1.1, ratio < 1.5)
@@ -71,12 +70,12 @@ def _change(
 def thresholds(
     coordinator: Coordinator, blueprint: Blueprint, asked: Sequence[Question] | None = None
 ) -> Iterator[ChangeInfo]:
-    """Yield where the coordinator's last answer changes, by the questions that are asked.
+    """Yield the values at which the coordinator's last answer changes, for each question.
 
     Parameters
     ----------
     asked
-        Default: the first ten, none of a long list.
+        Questions. Default: the first ten; none for a long host list.
     """
     if asked is None:
         asked = first_questions(questions(coordinator.decision_log), coordinator)
@@ -90,17 +89,17 @@ def thresholds(
 
 
 def first_questions(possible: Sequence[Question], coordinator: Coordinator) -> Sequence[Question]:
-    """Return those of the possible questions that `thresholds` asks."""
+    """Return the questions that `thresholds` asks by default."""
     return () if _is_long(coordinator) else possible[:MAX_QUESTIONS]
 
 
 def _is_long(coordinator: Coordinator) -> bool:
-    """Whether the list is too long for questions, of which each is several plans."""
+    """Return whether the host list is too long for questions: each takes several plans."""
     return len(coordinator.decision_log.usable) > MAX_HOSTS
 
 
 def questions(record: DecisionLog) -> list[Question]:
-    """Return all questions: those about chosen hosts and about hosts left out by turns."""
+    """Return all questions: alternately about a chosen host and about a host left out."""
     information, chosen = record.information, record.chosen
     if chosen is None or information is None:
         return []
@@ -160,7 +159,7 @@ def _of_others(host: Host, information: InformationPool) -> Iterator[Question]:
 
 
 class _Asker:
-    """Asks the blueprint again under varied information; no host and no queue is asked for it."""
+    """Executes the blueprint again under varied information, without contact to hosts or queues."""
 
     def __init__(self, coordinator: Coordinator, blueprint: Blueprint) -> None:
         self.coordinator = coordinator
@@ -184,17 +183,17 @@ class _Asker:
         return (same * other) ** 0.5, new
 
     def answer(self, information: InformationPool) -> Answer:
-        """Return the hosts that are chosen under a pool, sorted; empty where there is no plan."""
+        """Return the names of the hosts chosen under a pool, sorted; empty without a feasible plan."""
         chosen = self.chosen(information)
         return tuple(sorted(chosen.names)) if chosen else ()
 
     def chosen(self, information: InformationPool) -> Estimate | None:
-        """Return the estimate that is chosen under a pool; None where there is no plan."""
+        """Return the estimate chosen under a pool; None without a feasible plan."""
         decision = self.decision(information)
         return decision.chosen if decision else None
 
     def decision(self, information: InformationPool) -> DecisionLog | None:
-        """Return the decision under a pool; None where there is no plan."""
+        """Return the decision under a pool; None without a feasible plan."""
         asked = self.coordinator.under(information, DecisionLog())
         asked.actuator = RecordingActuator(asked.actuator, asks=False)
         try:
@@ -251,13 +250,13 @@ def _reason(host: Host, chosen: Estimate, limits: Limits) -> LeftOut:
 def _with(
     host: Host, schedule: Schedule, information: InformationPool
 ) -> Iterator[tuple[float, float]]:
-    """Yield the iteration and the host's border in seconds for each place it could take that may be the best."""
+    """Yield the iteration and the added host's border, in seconds, for each place of the host that may be best."""
     hosts = schedule.resources
     caution = caution_for((*hosts, host), information)
     if schedule.rectangles:
         from apples.agent.planners.rectangles import rectangles  # noqa: PLC0415 - few programs take them
 
-        every = _with_limit(information, "minimum_hosts", len(hosts) + 1)  # none is dropped
+        every = _with_limit(information, "minimum_hosts", len(hosts) + 1)  # keeps every host
         made = rectangles((*hosts, host), every)
         if host in made.resources:
             model = information.model_of(made)
@@ -272,10 +271,10 @@ def _with(
     for i in sorted(range(len(chains)), key=lambda i: float(borders[i].sum())):
         chain, border = chains[i], borders[i]
         if math.isfinite(best) and rows_by(model, chain, border, total, best) < total:
-            continue  # there it would take longer
+            continue  # slower than the best place so far
         rows = balance(model, chain, total).astype(float)
         if rows.sum() != total:
-            continue  # the memory of all is too little, or there are more hosts than rows
+            continue  # too little memory on all hosts together, or more hosts than rows
         best = min(best, model.set_seconds(chain, rows))
         made = made_schedule(information, chain, rows.tolist(), "explanation")
         seconds = information.model_of(made).iteration_seconds(made)
@@ -286,7 +285,7 @@ def _with(
 
 
 def memory_bindings(chosen: Estimate, information: InformationPool) -> Iterator[Binding]:
-    """Yield each host of a plan that is done before the others, because its memory holds no more of the grid."""
+    """Yield each host of a plan that idles because its memory holds no more of the grid."""
     schedule = chosen.schedule
     if len(schedule.allocations) < 2:
         return
@@ -341,9 +340,9 @@ def _one_more(allocation: Allocation, information: InformationPool) -> float:
 
 
 def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding]:
-    """Yield the user's limits without which the blueprint chooses a better plan, each with that plan's figures.
+    """Yield each limit of the user without which the blueprint chooses a better plan, with that plan's figures.
 
-    Of a long list none: each is a plan of its own.
+    For a long host list it yields nothing, as each limit takes a plan of its own.
     """
     chosen = coordinator.decision_log.chosen
     if chosen is None or _is_long(coordinator):
@@ -357,7 +356,7 @@ def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding
 
 @dataclass(frozen=True, slots=True)
 class _WithoutLimit:
-    """A limit of the user, its value, and the decision without it, which has a plan."""
+    """A limit of the user, its value, and the decision without it, which found a plan."""
 
     field: str
     given: float
@@ -378,7 +377,7 @@ class _WithoutLimit:
 
 
 def _without_each_limit(ask: _Asker) -> Iterator[_WithoutLimit]:
-    """Yield each limit of the user without which there is a plan."""
+    """Yield each limit of the user without which a plan is feasible."""
     coordinator = ask.coordinator
     information = coordinator.decision_log.information or coordinator.information
     for field, given in coordinator.selector.limits(information).given():
@@ -397,7 +396,7 @@ WHAT_BINDS: Mapping[str, Literal["hosts", "sites", "distance", "deadline", "cost
     "deadline": "deadline",
     "maximum_cost": "cost",
 }
-"""By field of the user's limits."""
+"""Value of `Binding.what`, by field of the user's limits."""
 
 
 def _binding(
@@ -429,7 +428,7 @@ def _with_limit(information: InformationPool, field: str, limit: float | None) -
 
 # ---------------------------------------------------------------- no plan
 def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
-    """Return the nearest relaxation in one sentence, empty when memory is not what is missing."""
+    """Return the nearest relaxation in one sentence if memory is missing, else an empty text."""
     allowed = _allowed(information, decision_log)
     total = information.application.rows
     held = int(information.model.caps(allowed, total).sum()) if allowed else 0
@@ -444,11 +443,11 @@ def remedy(information: InformationPool, decision_log: DecisionLog) -> str:
 
 
 def advice(coordinator: Coordinator, blueprint: Blueprint) -> str:
-    """Return the nearest relaxation that gives a plan, in one sentence; empty where none alone does.
+    """Return the nearest relaxation that gives a plan, in one sentence; empty if no single relaxation does.
 
-    Where memory is short, a smaller grid or more of it (`remedy`); else each limit of the user that alone leaves
-    no plan, with the value nearest to it that gives one. Of a long list, with the figure of the best plan without
-    the limit: each value that is tried is a plan of its own.
+    If memory is short, it is a smaller grid or more memory (`remedy`). Otherwise it is each limit of the user
+    that alone prevents a plan, with the nearest value that gives a plan. For a long host list, the figure of
+    the best plan without the limit replaces that value, as each tried value takes a plan of its own.
     """
     if short := remedy(coordinator.information, coordinator.decision_log):
         return short
@@ -465,10 +464,10 @@ def advice(coordinator: Coordinator, blueprint: Blueprint) -> str:
 
 
 def _nearest_limit(ask: _Asker, free: _WithoutLimit) -> float | None:
-    """Return the value nearest to a limit that gives a plan, found by bisection; None where none does.
+    """Return the value nearest to a limit that gives a plan, by bisection; None if no value does.
 
-    Counts are tried as such. Seconds, costs and distances are those of the candidates, refused and accepted,
-    rounded up to the four digits that are printed.
+    For counts it tries whole numbers. Seconds, costs and distances are tried at the values of all candidates,
+    refused and accepted, rounded up to four digits as they are printed.
     """
     values = _possible_limits(ask.coordinator, free)
     information = ask.coordinator.decision_log.information or ask.coordinator.information
@@ -502,14 +501,14 @@ def _possible_limits(coordinator: Coordinator, free: _WithoutLimit) -> Sequence[
 
 
 def _rounded_up(value: float) -> float:
-    """Return a positive number rounded up to the four digits that are printed of it."""
+    """Return a positive number rounded up to the four printed digits."""
     near = float(f"{value:.4g}")
     step = 10.0 ** (math.floor(math.log10(value)) - 3)
     return near if near >= value else float(f"{near + step:.4g}")
 
 
 def _allowed(information: InformationPool, decision_log: DecisionLog) -> tuple[Host, ...]:
-    """Return the hosts that nothing but memory speaks against."""
+    """Return the hosts that are usable except for their memory."""
     refused = {
         r.hosts[0] for r in decision_log.rejections if len(r.hosts) == 1 and r.filter != "memory"
     }
@@ -517,7 +516,7 @@ def _allowed(information: InformationPool, decision_log: DecisionLog) -> tuple[H
 
 
 def _largest_grid(information: InformationPool, allowed: tuple[Host, ...]) -> str:
-    """Return ``grid is at most N``, where one parameter alone sets the rows."""
+    """Return ``grid is at most N`` if a single parameter sets the rows."""
     names = information.template.rows.names
     if len(names) != 1 or not allowed:
         return ""

@@ -1,4 +1,4 @@
-"""From what the agent knows to what an actuator is told: `launch_plan`, and the survey of hosts before it."""
+"""Input of an actuator, made from an information pool: `launch_plan`, and the host survey before it."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from apples.resources.schedule import Allocation, Schedule
 from apples.topology.message_matrix import MessageMatrix
 
 SILENT_ITERATIONS = 50.0
-"""How many predicted iterations may pass without a line."""
+"""Predicted iterations that may pass without output of the program."""
 SLOWEST_BYTES_PER_SECOND = 20e6
-"""A result streams at least this fast where no link is slower; nothing is said meanwhile."""
+"""Assumed rate of a result's transfer, unless a link is slower. The program prints nothing meanwhile."""
 SHARE_OF_LINK = 0.25
-"""And with at least this share of the slowest forecast link to the first rank's host."""
+"""Assumed rate as a share of the slowest forecast link to the first rank's host."""
 
 
 def launch_plan(
     schedule: Schedule, information: InformationPool, messages: MessageMatrix | None = None
 ) -> LaunchPlan:
-    """Return everything an actuator needs to carry out a schedule.
+    """Return the plan by which an actuator executes a schedule.
 
     Parameters
     ----------
     messages
-        Which rank sends which how much: believed where it is of as many ranks.
+        Bytes between each two ranks; ignored if the number of ranks differs from the schedule's.
 
     Raises
     ------
     LaunchError
-        The schedule is no partition: no host, or strips that are no whole rows or less than one. Permanent.
+        The schedule is not a partition: no host, or strips without at least one whole row. Permanent.
     """
     application = information.application
     strips = strips_of(
@@ -73,7 +73,7 @@ def launch_plan(
 
 
 def _with_messages(strips: tuple[Strip, ...], messages: MessageMatrix) -> tuple[Strip, ...]:
-    """Return strips with what the ranks of each send each other, where as many ranks were counted."""
+    """Add to each strip the bytes between its ranks, if `messages` has as many ranks as the strips."""
     found, first = [], 0
     for strip in strips:
         here = slice(first, first + strip.ranks)
@@ -83,15 +83,15 @@ def _with_messages(strips: tuple[Strip, ...], messages: MessageMatrix) -> tuple[
 
 
 MAX_PAIRED = 64
-"""Hosts up to which a program is told how far each two are from each other: the table has their square."""
+"""Largest number of hosts with a table of distances for the program: the table grows with its square."""
 
 
 def distances(
     hosts: Sequence[Host], information: InformationPool, most: int = MAX_PAIRED
 ) -> HostDistances:
-    """Return how far some hosts are from each other; empty where that tells nothing, or of more hosts than `most`.
+    """Return the distances between hosts; empty if all are equal, or for more hosts than `most`.
 
-    What runs measured of a link stands above its forecast, and that above what the host list says.
+    A link measured by runs has priority over its forecast, and the forecast over the host list.
     """
 
     def link(one: Host, other: Host) -> Link:
@@ -106,7 +106,7 @@ def distances(
 
 
 def calibration_plan(host: Host, implementation: str, information: InformationPool) -> LaunchPlan:
-    """Return the plan of one process on one host, which measures an implementation there."""
+    """Return the launch plan of one process that measures an implementation on a host."""
     program = host_program(host, implementation, information)
     strip = strips_of((Allocation(host, 1, implementation),), lambda _: program)
     return LaunchPlan(
@@ -120,7 +120,7 @@ def calibration_plan(host: Host, implementation: str, information: InformationPo
 
 
 def host_survey(information: InformationPool) -> HostSurvey:
-    """Return which hosts an actuator is to look at, for what, and what is known of them."""
+    """Return the hosts that an actuator must check, the needs of the program, and earlier findings."""
     refused = information.specifications.constraints.refusal
     return HostSurvey(
         information.hosts,
@@ -131,7 +131,7 @@ def host_survey(information: InformationPool) -> HostSurvey:
 
 
 def host_program(host: Host, implementation: str, information: InformationPool) -> HostProgram:
-    """Return how an implementation is started on one host."""
+    """Return the command and the files of an implementation on one host."""
     remote = program_of(information, implementation, PYTHON)
     return HostProgram(
         host,
@@ -143,7 +143,7 @@ def host_program(host: Host, implementation: str, information: InformationPool) 
 
 
 def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
-    """Return for how long the program may say nothing: generous, for a prediction can be wrong."""
+    """Return the output timeout of the program in seconds: generous, because a prediction can be wrong."""
     return max(
         SILENCE_SECONDS,
         SILENT_ITERATIONS * information.model_of(schedule).iteration_seconds(schedule),
@@ -152,7 +152,7 @@ def silence_seconds(schedule: Schedule, information: InformationPool) -> float:
 
 
 def _result_seconds(schedule: Schedule, information: InformationPool) -> float:
-    """Return for how long the result may be on its way to the first rank."""
+    """Return the longest assumed transfer of the result to the first rank, in seconds."""
     application = information.application
     size = application.rows * application.columns * application.element_bytes
     link = SHARE_OF_LINK * _slowest_link(schedule, information)
@@ -160,14 +160,14 @@ def _result_seconds(schedule: Schedule, information: InformationPool) -> float:
 
 
 def _slowest_link(schedule: Schedule, information: InformationPool) -> float:
-    """Return the least forecast bandwidth of the ways to the first host, bytes per second."""
+    """Return the least forecast bandwidth of the links to the first host, in bytes per second."""
     first, *others = schedule.resources
     links = (information.conditions.link(host, first).link for host in others)
     return min((link.bandwidth for link in links), default=float("inf"))
 
 
 def _cpu_quotas(schedule: Schedule, information: InformationPool) -> dict[str, float]:
-    """Return how many CPUs each host is to get that is described, not measured, as slower than this machine."""
+    """Return a quota of CPUs for each host with a described, not measured, CPU share below 1."""
     hosts = {host.name: host for host in (*information.hosts, *schedule.resources)}
     return {
         host.name: host.cpu * host.slots
@@ -177,7 +177,7 @@ def _cpu_quotas(schedule: Schedule, information: InformationPool) -> dict[str, f
 
 
 def _malleable_limits(information: InformationPool) -> MalleableLimits | None:
-    """Return what a malleable job may ever use: hosts with an implementation, fit, and allowed by the user."""
+    """Return the hosts that a malleable job may use: fit, allowed by the user, and with an implementation."""
     if not information.template.malleable:
         return None
     limits = information.specifications.constraints

@@ -1,4 +1,4 @@
-"""Feedback: the prediction against the measured run, and the corrections that the run teaches."""
+"""Feedback: comparison of the prediction with the measured run, and corrections learned from the run."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ from apples.resources import Host
 from apples.resources.schedule import Estimate, Rectangle, Schedule
 
 MIN_EVENNESS = 0.5
-"""Below this `model.bottleneck_evenness` of a set, its run teaches no straggler factor."""
+"""The run of a set with a lower `model.bottleneck_evenness` teaches no straggler factor."""
 MIN_COMPUTE_SHARE = 0.2
-"""A host that computes for a smaller share of an iteration shows the cost of an iteration beside its rows, not its
-speed."""
+"""Least share of computing in an iteration: below it, the fixed cost of an iteration hides a host's speed.
+"""
 MAX_UNMEASURED_BORDERS = 0.2
-"""Where borders that no program measured take a larger share of an iteration, a straggler factor would be their
-error."""
+"""If unmeasured borders take a larger share of an iteration, a straggler factor would only absorb their error."""
 CLOCK_SECONDS = 1e-5
-"""Resolution of a program's timer around a message: a shorter border measures the timer."""
+"""Resolution of a program's timer around a message; a shorter border would only measure the timer."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """One host: predicted and measured seconds of one iteration, on its rows (`Allocation.rows`).
+    """Predicted and measured seconds of one iteration on one host, with its rows (`Allocation.rows`).
 
-    `processor` is the processor time of one slot's computing (a rank's, or a thread's), `wait` the waiting for
-    late neighbours; None where the program does not say.
+    `processor` is the processor time of one slot's computing (a rank or a thread), `wait` the wait for late
+    neighbours. Each is None if the program does not report it.
     """
 
     host: str
@@ -62,27 +61,27 @@ class HostCheck:
 
 @dataclass(frozen=True, slots=True)
 class PredictionCheck:
-    """How far the prediction was off.
+    """Comparison of a prediction with the measured run.
 
     Attributes
     ----------
     off
         Measured over predicted iteration time, less 1.
     inside
-        Whether the measured time lies in the promised interval; None without one, as where no
+        Whether the measured time lies in the promised interval; None without an interval, for example if no
         forecast error is known.
     iteration_seconds
-        Measured mean of an iteration.
+        Measured mean of an iteration, in seconds.
     hosts
-        Per host, in strip order.
+        Comparison of each host, in strip order.
     borders
-        What the program measured of each border, in strip order; empty where it reports none.
+        Measurement of each border by the program, in strip order; empty if it reports none.
     schedule
         The schedule of the estimate.
     past
-        The prediction and the measured time, for the next interval; None where the estimate was not chosen.
+        The prediction and the measured time, for the next interval; None if the estimate was not chosen.
     steady
-        The same without timing spikes, from which the model learns; None where the run had none.
+        The same comparison without timing spikes, from which the model learns; None if the run had no spikes.
     """
 
     off: float
@@ -96,7 +95,7 @@ class PredictionCheck:
 
 
 def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
-    """Return the comparison of an estimate with what was measured."""
+    """Return the comparison of an estimate with its measured run."""
     hosts = _host_checks(estimate, outcome.hosts, outcome.iterations)
     inside, (low, high) = None, estimate.interval or (0.0, 0.0)
     if low < high and estimate.iterations == outcome.iterations:
@@ -135,7 +134,7 @@ def check(estimate: Estimate, outcome: Outcome) -> PredictionCheck:
 def _host_checks(
     estimate: Estimate, measured: Iterable[HostTimes], iterations: int
 ) -> tuple[HostCheck, ...]:
-    """Return the comparison of each host of an estimate with its times over so many iterations."""
+    """Return the comparison of each host of an estimate with its times over `iterations` iterations."""
     times, count = {host.host: host for host in measured}, max(1, iterations)
     hosts = []
     for predicted in estimate.hosts:
@@ -168,7 +167,7 @@ def _past_run(estimate: Estimate, outcome: Outcome) -> PastRun | None:
 
 
 def _with_own_interval(past: PastRun, schedule: Schedule, information: InformationPool) -> PastRun:
-    """Return a past run with the half-width of the model's own interval, which takes thousands of draws."""
+    """Add the half-width of the model's own interval to a past run; this takes thousands of draws."""
     low, high = PerformanceEstimator().interval(schedule, information)
     mean = past.predicted
     own = max(0.0, math.log(high / mean), math.log(mean / low)) if low > 0 else 0.0
@@ -176,10 +175,10 @@ def _with_own_interval(past: PastRun, schedule: Schedule, information: Informati
 
 
 def remember(result: PredictionCheck, information: InformationPool) -> None:
-    """Teach the corrections of the model: slowdowns, shares, links, border waits, straggler factor, errors.
+    """Update the model's corrections from a run: slowdowns, shares, links, border waits, straggler factor, errors.
 
-    A run is compared with the mean that the model predicts without the corrections that it teaches: the risk of
-    the user is part of no host's slowdown. Timing spikes are part of no correction.
+    The run is compared with the mean that the model predicts without the corrections to be taught. So the
+    user's risk does not enter a host's slowdown, and timing spikes enter no correction.
     """
     result = result.steady or result
     learned = information.learned
@@ -190,7 +189,9 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     keys = [_key(host, check) for host, check in zip(hosts, result.hosts, strict=True)]
     borders = _measured_borders(result, hosts, model, plain)
     compute = _observed_computing(result, hosts, plain, learned)
-    past = None if compute.speeds else result.past  # another model made the error of a new speed
+    past = (
+        None if compute.speeds else result.past
+    )  # the error of an assumed speed teaches no interval
     run = RunObservation(
         keys,
         [host.identity for host in information.hosts],
@@ -203,7 +204,7 @@ def remember(result: PredictionCheck, information: InformationPool) -> None:
     busy = _busy_seconds(result, hosts, information, taught(learned, run, 0.0))
     straggler_factor = _straggler_factor(result, hosts, model, busy)
     iteration = None
-    if not compute.speeds:  # a factor was not fitted beside the speed that was assumed
+    if not compute.speeds:  # an assumed speed would distort the factor
         before = _busy_seconds(result, hosts, information, learned)
         iteration = _lateness(result.iteration_seconds, before)
     run = replace(run, straggler_factor=straggler_factor, iteration=iteration)
@@ -224,7 +225,7 @@ def _model(result: PredictionCheck, information: InformationPool) -> ModelTempla
 
 
 def remember_start(estimate: Estimate, outcome: Outcome, information: InformationPool) -> None:
-    """Teach the seconds that this launcher took until the program was ready on these hosts."""
+    """Record the seconds from the launch until the program was ready on these hosts, for this launcher."""
     hosts = estimate.schedule.resources
     learn_starts(information.learned_key, information.launcher, hosts, outcome.startup_seconds)
 
@@ -242,13 +243,13 @@ class _ObservedComputing:
 def _observed_computing(
     result: PredictionCheck, hosts: Sequence[Host], plain: InformationPool, learned: Learned
 ) -> _ObservedComputing:
-    """Return speeds, slowdowns and shares; `plain` is of the mean, without corrections.
+    """Return speeds, slowdowns and shares of a run; `plain` predicts the mean without corrections.
 
-    Where the program reports processor time, the slowdown is that over the dedicated speed, and processor over
-    wall time is the share of a CPU that the host got. Else the slowdown is wall time over prediction.
+    If the program reports processor time, the slowdown is processor time over the time at dedicated speed, and
+    processor over wall time is the host's share of a CPU. Otherwise the slowdown is wall time over prediction.
 
-    The run of a host whose speed was not measured for this application measures it. A measured host that is alone
-    teaches its slowdown, in a set of several its co-run slowdown.
+    A run measures the speed of a host without a measured speed for this application. A measured host teaches
+    its slowdown if it ran alone, else its co-run slowdown.
     """
     model = plain.model
     with_others = len(hosts) > 1 and model.knows_co_run_slowdown
@@ -276,7 +277,8 @@ def _observed_computing(
         else:
             slowdown[key] = ratio
         if check.processor and check.measured_compute > 0 and dedicated > 0:
-            # Beside waits a quota gives back more than itself (`StripModel.communication`): no share of a CPU.
+            # After waits a host may exceed its quota for a while (`StripModel.communication`), so the share is
+            # capped at the quota.
             quota, _ = plain.conditions.quota(host, host.slots) or (1.0, 0.0)
             shares[key] = ShareMeasurement(
                 min(quota, check.processor / check.measured_compute) * predicted / dedicated,
@@ -286,14 +288,14 @@ def _observed_computing(
 
 
 def _key(host: Host, check: HostCheck) -> str:
-    """Return the key of a host's corrections: its identity, by threads another."""
+    """Return the key of a host's corrections: its identity, with another key for threads."""
     return by_threads(host.identity) if check.threads else host.identity
 
 
 def _measured_speed(
     host: Host, rows: float, ratio: float, information: InformationPool
 ) -> SpeedFunction:
-    """Return the speed that a run measured on a host, for strips like the one it had."""
+    """Return the speed that a run measured on a host, for strips of the size in the run."""
     strip = rows / host.slots
     seconds = information.speeds[host.name].at(strip) * ratio
     application = information.application
@@ -306,18 +308,20 @@ def _measured_speed(
 def _straggler_factor(
     result: PredictionCheck, hosts: Sequence[Host], model: ModelTemplate, modelled: Seconds
 ) -> float | None:
-    """Return measured iteration over the longest busy time of a host: hosts are late by turns.
+    """Return the straggler factor: measured iteration over the longest busy time of a host.
 
-    The busy time is the modelled one, which the factor will be applied to: under a quota a host catches up while
-    it waits, and is measured busy for less. No factor is larger than the lateness beside the measured busy times.
-    Where the program reports no waiting apart from borders, measured borders are those of the model. None where a
-    rank was alone, where borders that were not measured weigh, or where all waited for one host and no other could
-    be late: such a run neither teaches nor denies a factor.
+    The factor exceeds 1 because hosts are late by turns. It refers to the modelled busy time, to which it will
+    be applied: under a quota a host catches up while it waits, so its measured busy time is shorter. The factor
+    is at most the lateness by the measured busy times. If the program does not separate waits from borders,
+    borders are modelled, not measured.
+
+    The result is None for a single rank, for a large share of unmeasured borders, and if all hosts waited for
+    one host, so that no other could be late. Such a run neither teaches a factor nor disproves it.
 
     Parameters
     ----------
     model
-        Of the run, without corrections.
+        Model of the run, without corrections.
     modelled
         Busy seconds of each host, in strip order.
     """
@@ -338,9 +342,9 @@ def _straggler_factor(
 
 
 def _lateness(iteration_seconds: float, busy: Seconds) -> float | None:
-    """Return the straggler factor that makes an iteration of busy times; None where one host takes the longest.
+    """Return the straggler factor of an iteration with these busy times; None if one host dominates.
 
-    It is below 1 where the iteration is shorter than the longest busy time.
+    It is below 1 if the iteration is shorter than the longest busy time.
     """
     ratio = iteration_seconds / float(busy.max())
     weight = bottleneck_evenness(busy) if len(busy) > 1 else 1.0
@@ -364,7 +368,7 @@ def _measured_borders(
     model: ModelTemplate,
     information: InformationPool,
 ) -> list[MeasuredBorder]:
-    """Return the measurements of the plan's borders that the program reported."""
+    """Return the program's measurements of the plan's borders."""
     reported = {border.hosts: border for border in result.borders if border.seconds > 0}
     pairs, modelled = model.touching(hosts), model.border_seconds(hosts)
     tiles = any(check.rectangle for check in result.hosts)
@@ -388,7 +392,7 @@ def _measured_borders(
 
 
 def resolution(border: MeasuredBorder, information: InformationPool) -> float:
-    """Return the seconds below which a border measures a timer, a slice or a quota, and no link."""
+    """Return the seconds below which a measured border shows a timer, a time slice or a quota, not a link."""
     conditions = information.conditions
     times = [CLOCK_SECONDS]
     for host in border.hosts:
@@ -405,8 +409,8 @@ def _border_waits(
 ) -> dict[str, WaitMeasurement]:
     """Return the wait at the borders of each throttled host, by identity: the mean of its borders.
 
-    It is the measured time beyond the link, which does not scale with the message. A border with two throttled
-    ends gives each of them a half.
+    The wait is the measured time in excess of the link's time; it does not scale with the message. If both ends
+    of a border are throttled, each end gets a half.
     """
     measured: dict[str, list[WaitMeasurement]] = {}
     messages = information.application.messages
@@ -438,13 +442,13 @@ def _border_waits(
 
 
 def _candidate_wait(host: Host, learned: Learned, most: float) -> float:
-    """Return the border wait of a host as learned so far, whether it is used or not."""
+    """Return the learned border wait of a host, in use or not."""
     known = learned.corrections.get((BORDER_WAIT, (host.identity,)))
     return min(known.candidate, most) if known else 0.0
 
 
 def _slowdown(check: HostCheck, predicted: float, dedicated: float) -> float | None:
-    """Return the factor on the compute seconds of a host's speed function; None if unknown."""
+    """Return the slowdown factor on a host's compute seconds by its speed function; None if unknown."""
     if check.processor is not None:
         return check.processor / dedicated if check.processor > 0 else None
     if predicted > 0 and check.measured_compute > 0:
@@ -453,7 +457,7 @@ def _slowdown(check: HostCheck, predicted: float, dedicated: float) -> float | N
 
 
 def _dedicated(check: HostCheck, information: InformationPool) -> float:
-    """Return the processor seconds of one slot by its speed function."""
+    """Return the processor seconds of one slot by the host's speed function."""
     host = information.hosts[check.host]
     rows = check.rows / host.slots
     return information.application.columns * rows * information.speeds[check.host].at(rows)

@@ -1,8 +1,8 @@
 """The user's own objective: a metric of an `Estimate`, in place of execution time, cost and speedup.
 
-A metric is a plain callable that the user names as ``module:name`` or ``file.py:name``, with which way is
-better. It is called for every candidate of a decision, and for the sets that the search compares before
-them: those have fractional rows, and no interval.
+A metric is a plain callable that the user names as ``module:name`` or ``file.py:name``, together with the
+better direction. It is called for every candidate of a decision. Before that, the search calls it for the sets
+that it compares, with fractional rows and without an interval.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apples.resources.schedule import Estimate
 from hat import MEASURES, Objective
 
 MAX_SECONDS = 10.0
-"""Time limit of one call of a metric, in the main thread (SIGALRM interrupts that only); usual calls take 1 us."""
+"""Time limit of one call of a metric, only in the main thread (a limit of SIGALRM); usual calls take 1 us."""
 
 
 class MetricTimeoutError(Exception):
@@ -31,13 +31,13 @@ class MetricTimeoutError(Exception):
 def users_metric(
     objective: Objective, seconds: float = MAX_SECONDS
 ) -> Callable[[Estimate], float] | None:
-    """Return the user's metric as a number to minimise; None where the objective is one of ours.
+    """Return the user's metric as a function to minimise; None for a built-in objective.
 
     Raises
     ------
     UsageError
-        No such callable. When it is called: it raised, took more than `seconds`, or returned no finite
-        number; the message names the user's line. Permanent.
+        The callable does not exist. During a call: it raised, took more than `seconds`, or did not return a
+        finite number; the message names the user's line. Permanent.
 
     Examples
     --------
@@ -84,7 +84,7 @@ def users_metric(
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raise `MetricTimeoutError` in the user's code where it takes longer; only in the main thread."""
+    """Raise `MetricTimeoutError` in the user's code after the time limit; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -104,9 +104,9 @@ def _time_limit(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, handler)
-        signal.setitimer(signal.ITIMER_REAL, *timer)  # of the caller, if it has one
+        signal.setitimer(signal.ITIMER_REAL, *timer)  # restore the caller's timer
 
 
 def _at(place: dict[str, Any]) -> str:
-    """Return ` at FILE:LINE`; empty where no line of the user's is known."""
+    """Return ` at FILE:LINE`; empty if no line of the user's code is known."""
     return f" at {place['file']}:{place['line']}" if place else ""

@@ -1,4 +1,4 @@
-"""How a program's data is cut, by the user's preference; `models.partitioned` has its price."""
+"""Decomposition of a program's data by the user's preference; `models.partitioned` has its cost."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 
 def min_ranks(asked: Decomposition) -> int:
-    """Return the fewest ranks of a schedule: with fewer none would own a partition."""
+    """Return the least number of ranks of a schedule: with fewer, no rank would own a partition."""
     from apples.agent.models.partitioned import idle_ranks  # noqa: PLC0415 - few users prefer one
 
     return idle_ranks(asked) + 1
 
 
 def decomposition_of(schedule: Schedule, information: InformationPool) -> str:
-    """Return the decomposition for the program; empty: its own.
+    """Return the decomposition for the program; empty: the program's default.
 
-    A reference run may have too few ranks to leave some idle: it has one partition a rank.
+    A reference run with too few ranks for idle ranks has one partition per rank.
 
     Raises
     ------
     UsageError
-        The program does not take the user's preference (`InformationPool.decomposition`). Permanent.
+        The program does not support the user's preference (`InformationPool.decomposition`). Permanent.
     """
     asked = information.decomposition
     if asked is None:
@@ -37,7 +37,7 @@ def decomposition_of(schedule: Schedule, information: InformationPool) -> str:
 
 
 def partition_cost(schedule: Schedule, information: InformationPool) -> Partitions | None:
-    """Return how a schedule's data is cut; None without a preference of the user.
+    """Return the partitions of a schedule's data and their cost; None without a preference of the user.
 
     Raises
     ------

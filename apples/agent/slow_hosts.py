@@ -1,4 +1,4 @@
-"""`SlowHostDetector`: names the hosts of a running application that are twice as slow as planned, and why.
+"""`SlowHostDetector`: find hosts of a running application that are twice as slow as planned, with the cause.
 
 After each report the detector compares every host's seconds of an iteration with those of the plan. A plan that is
 wrong for all hosts is not a slow host, so a host is compared with the other hosts' median too. The comparison is a
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 Cause = Literal["other load", "quota", "paging", "link", "own work", "stalls", "unknown"]
 
 MIN_FACTOR = 1.55
-"""Mean factor of the reports from which a host is named: a host that is twice as slow is below it in few runs."""
+"""Least mean factor of the reports at which a host is named; in few runs a host twice as slow is below it."""
 NOISE_BOUND = 1.45
 """Bound of the log-ratio's mean, times the square root of the reports: 3.4 standard deviations of 30 % noise on
 each of two hosts. A window is tested with each report, so that fewer deviations would name quiet hosts."""
 MIN_REPORTS, MAX_REPORTS = 6, 10
-"""Reports of a window: of fewer, four would not be a majority that spikes reach in no quiet run."""
+"""Reports of a window. A majority of six is four, and spikes never make four reports long in a quiet run."""
 MAJORITY_FACTOR = 1.28
 """Factor that the lower median of a window must reach: most reports agree, however long the longest are."""
 MAX_STEP = 1.2
@@ -42,15 +42,16 @@ MAX_STEP = 1.2
 WARM_UP_REPORTS = 2
 """Reports that are skipped at the start and after a change of hosts: caches are cold, code is compiled."""
 BASELINE_REPORTS = 5
-"""First reports after the warm-up, whose median is usual for a host."""
+"""First reports after the warm-up; their median is the usual time of a host."""
 MIN_COST_SHARE = 0.05
-"""A host that lengthens an iteration by a smaller share is not named: to repair it would gain nothing."""
+"""A host that lengthens an iteration by a smaller share is not named: a remedy would gain nothing."""
 MIN_REPORT_SECONDS = 0.005
 """Reports with less computing are merged with the next: a timer tick is a large part of them."""
 FAULTS_PER_SECOND = 20.0
-"""Major page faults from which on a host pages: a disk takes 0.1 to 10 ms for each."""
+"""Least rate of major page faults of a host that pages: a disk takes 0.1 to 10 ms for each."""
 QUOTA_ERROR = 1.1
-"""A host gets no more than its quota within this factor: periods do not begin with reports."""
+"""Tolerance factor of a quota: quota periods do not begin with reports, so a report may exceed it.
+"""
 EXPLAINED = 0.5
 """A cause explains a slow host if it accounts for this part of the time lost."""
 
@@ -79,7 +80,7 @@ class PlannedHost:
 
     @property
     def share(self) -> float:
-        """Share of a CPU that a process is to get: by the forecast, and by the quota."""
+        """Expected share of a CPU of a process, by the forecast and the quota."""
         return min(self.cpu_share, self.quota or 1.0)
 
 
@@ -92,18 +93,18 @@ class SlowHost:
     host
         Its name.
     since_iteration, until_iteration
-        Where it became slow, and where it was as fast as planned again; None: it still is slow.
+        Iterations at which it became slow and at which it was as fast as planned again; None: it still is slow.
     factor
-        Its seconds of an iteration over those expected of it.
+        Its measured over its expected seconds of an iteration.
     cause
         ``other load``: other processes had the CPU; ``quota``: a CPU quota stopped it; ``paging``: memory came
         from a disk; ``link``: its borders took longer, its computing did not; ``own work``: it needs more
         processor time for its rows; ``stalls``: it neither computed nor waited for a CPU; ``unknown``: the program
         does not report its processor time.
     iteration_cost_seconds
-        By how much it lengthens an iteration.
+        Seconds that it adds to an iteration.
     costs_seconds
-        From `since_iteration` to `until_iteration`, or to the end of the run at this pace.
+        Seconds lost from `since_iteration` to `until_iteration`, or to the end of the run at this pace.
     """
 
     host: str
@@ -115,7 +116,7 @@ class SlowHost:
     until_iteration: int | None = None
 
     def document(self) -> SlowHostEntry:
-        """Return it as an entry of ``execution.slow_hosts``."""
+        """Return the finding as an entry of ``execution.slow_hosts``."""
         return cast("SlowHostEntry", asdict(self))
 
     @property
@@ -125,7 +126,7 @@ class SlowHost:
 
     @property
     def reason(self) -> str:
-        """Why the host is to be left: its factor and the cause."""
+        """Reason to leave the host: its factor and the cause."""
         return f"{self.host} is {self.factor:.1f} times as slow as planned, {CAUSES[self.cause]}"
 
 
@@ -205,7 +206,7 @@ class _Report:
             return None if late is None else max(0.0, late - (early or 0.0)) / done
 
         border = None
-        if new.wait_seconds is not None:  # else waiting for a late neighbour is part of it
+        if new.wait_seconds is not None:  # otherwise the border includes waits for late neighbours
             border = per_iteration(new.communicate_seconds, old.communicate_seconds)
         return cls(
             before.iteration,
@@ -226,7 +227,7 @@ def _times(progress: Progress, host: str) -> HostTimes:
 
 @dataclass
 class _Track:
-    """One host over time."""
+    """Reports and finding of one host."""
 
     planned: PlannedHost
     quiet: deque[_Report] = field(default_factory=lambda: deque(maxlen=BASELINE_REPORTS))
@@ -236,7 +237,7 @@ class _Track:
 
     @property
     def usual_ratio(self) -> float:
-        """Measured over planned computing in the quiet beginning; at most 1: the plan is the reference."""
+        """Measured over planned computing in the quiet beginning, at most 1: then the plan is the reference."""
         if len(self.quiet) < BASELINE_REPORTS:
             return 1.0
         usual = median(report.compute for report in self.quiet) / self.planned.compute_seconds
@@ -244,7 +245,7 @@ class _Track:
 
     @property
     def usual_border(self) -> float:
-        """Seconds of the border in the quiet beginning, or planned: the larger."""
+        """Seconds of the border: the larger of those planned and those in the quiet beginning."""
         known = [report.border for report in self.quiet if report.border is not None]
         return max(self.planned.border_seconds, median(known) if known else 0.0)
 
@@ -283,7 +284,7 @@ class SlowHostDetector:
 
     @property
     def findings(self) -> tuple[SlowHost, ...]:
-        """Return every finding, the newest figures of each."""
+        """Return every finding with its newest figures."""
         current = [track.finding for track in self._tracks.values() if track.finding is not None]
         return tuple(sorted([*self._past, *current], key=lambda finding: finding.since_iteration))
 
@@ -293,7 +294,7 @@ class SlowHostDetector:
         return tuple(slow_host for slow_host in self.findings if slow_host.until_iteration is None)
 
     def replan(self, planned: Mapping[str, PlannedHost]) -> None:
-        """Compare with another plan from now on: the application was moved."""
+        """Compare with another plan from now on, after a move of the application."""
         at = self._last.iteration if self._last else 0
         for track in self._tracks.values():
             if track.finding is not None:
@@ -323,7 +324,7 @@ class SlowHostDetector:
         )
 
     def ended(self, iterations: int) -> tuple[SlowHost, ...]:
-        """Return every finding on a run that ended after so many iterations."""
+        """Return every finding on a run that ended after `iterations` iterations."""
         return tuple(
             finding
             if finding.until_iteration is not None
@@ -336,7 +337,7 @@ class SlowHostDetector:
         )
 
     def observe(self, progress: Progress) -> tuple[SlowHost, ...]:
-        """Take in a report; return the hosts that it shows to be slow for the first time."""
+        """Add a report; return the hosts that it reveals as slow for the first time."""
         before = self._last
         if before is None or _restarted(before, progress):
             self._last = progress
@@ -370,7 +371,7 @@ class SlowHostDetector:
             for host, report in reports.items()
             if report.border is not None and tracks[host].usual_border > 0
         }
-        usual: dict[str, float] = {}  # a host that is faster than expected delays no other
+        usual: dict[str, float] = {}  # capped: a host faster than expected delays no other
         for host, report in reports.items():
             track = tracks[host]
             others = [ratio for other, ratio in ratios.items() if other != host]
@@ -398,7 +399,7 @@ class SlowHostDetector:
     def _finding(
         self, host: str, since: int, usual: Mapping[str, float], progress: Progress
     ) -> SlowHost | None:
-        """Return the finding on a host from its reports since it became slow; None where it costs nothing."""
+        """Return the finding on a host from its reports since it became slow; None if it costs nothing."""
         track = self._tracks[host]
         own_reports = [entry for entry in track.recent if entry[0].iteration >= since]
         factor = math.exp(median(step for _, step in own_reports))
@@ -417,7 +418,7 @@ class SlowHostDetector:
         )
 
     def _update(self, track: _Track, usual: Mapping[str, float], progress: Progress) -> None:
-        """Keep the figures of a slow host, or note where it was as fast as planned again."""
+        """Update the figures of a slow host, or record the iteration at which it was as fast as planned again."""
         finding = track.finding
         if finding is None:
             return
@@ -433,7 +434,7 @@ class SlowHostDetector:
 
 
 def _usual_ratio(track: _Track, others: Sequence[float], own: float) -> float:
-    """Return the ratio of measured to planned computing that is usual at this moment.
+    """Return the present usual ratio of measured to planned computing.
 
     Parameters
     ----------
@@ -442,8 +443,8 @@ def _usual_ratio(track: _Track, others: Sequence[float], own: float) -> float:
     """
     if others:
         return max(track.usual_ratio, median(others))
-    # A host alone has no others to compare with. By its processor time the plan's error is known; without it, the
-    # host's time in the beginning is usual.
+    # A single host has no others to compare with. Its processor time shows the plan's error; without processor
+    # time, its time in the beginning is the usual time.
     used = [report.processor for report in track.quiet if report.processor is not None]
     if used:
         dedicated = track.planned.compute_seconds * track.planned.share
@@ -454,7 +455,7 @@ def _usual_ratio(track: _Track, others: Sequence[float], own: float) -> float:
 
 
 def _standstill(planned: PlannedHost, reports: Sequence[_Report]) -> Cause:
-    """Return why a host computes without a CPU where the kernel's counters name neither a quota nor other load."""
+    """Return why a computing host lacks a CPU, if the kernel's counters show neither quota nor other load."""
     compute = _mean(reports, "compute")
     if _mean(reports, "faults") >= FAULTS_PER_SECOND * compute:
         return "paging"
@@ -465,7 +466,7 @@ def _standstill(planned: PlannedHost, reports: Sequence[_Report]) -> Cause:
 
 
 def _usual_growth(growths: Mapping[str, float], host: str) -> float:
-    """Return how many times longer borders take than usual at other hosts; 1 for two hosts, which share theirs."""
+    """Return the growth of the other hosts' borders over their usual time; 1 for two hosts (one border)."""
     others = [growth for other, growth in growths.items() if other != host]
     return max(1.0, median(others)) if len(others) > 1 else 1.0
 
@@ -473,8 +474,9 @@ def _usual_growth(growths: Mapping[str, float], host: str) -> float:
 def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
     """Return the cause of most of the time that a host loses.
 
-    Time is lost by exchanging borders, by more processor time (own work), or by computing without a CPU; the
-    kernel's counters tell the causes apart. It is compared with the reports before `since`, else with the plan.
+    A host loses time in the exchange of borders, through more processor time (own work), or while it lacks a
+    CPU; the kernel's counters separate these causes. The reference is the reports before `since`, or else the
+    plan.
     """
     planned = track.planned
     quiet = [report for report in track.quiet if report.iteration < since]
@@ -483,7 +485,7 @@ def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
     usual_used = _mean(quiet, "processor") or usual * planned.share
     idle = _mean(quiet, "cpu_wait") if quiet else max(0.0, usual - usual_used)
     longer_border = _mean(reports, "border") - track.usual_border
-    if longer_border > max(0.0, compute - usual):  # a host without a CPU exchanges late, too
+    if longer_border > max(0.0, compute - usual):  # a host that lacks a CPU exchanges late as well
         return _stopped(reports, quiet, longer_border, idle) or "link"
     if any(report.processor is None for report in reports):
         return "unknown"
@@ -496,12 +498,12 @@ def _cause(track: _Track, since: int, reports: Sequence[_Report]) -> Cause:
 def _stopped(
     reports: Sequence[_Report], quiet: Sequence[_Report], lost: float, idle: float
 ) -> Literal["quota", "other load"] | None:
-    """Return whether a quota or other load explains seconds lost in an iteration, by the kernel's counters.
+    """Return the cause of seconds lost in an iteration by the kernel's counters: a quota or other load, else None.
 
     Parameters
     ----------
     idle
-        Seconds without a CPU that are usual.
+        Usual seconds without a CPU.
     """
     if _mean(reports, "throttled") - _mean(quiet, "throttled") >= EXPLAINED * lost:
         return "quota"
@@ -510,13 +512,13 @@ def _stopped(
 
 
 def _mean(reports: Sequence[_Report], name: str) -> float:
-    """Return the mean of a field; 0 where there is none."""
+    """Return the mean of a field; 0 without values."""
     values = [getattr(report, name) or 0.0 for report in reports]
     return fmean(values) if values else 0.0
 
 
 def _slow_since(steps: Sequence[tuple[int, float]]) -> int | None:
-    """Return the iteration from which on a host is slow, by the log-ratios of its reports; None: it is not."""
+    """Return the iteration at which a host became slow, by the log-ratios of its reports; None: it is not slow."""
     steps = [(at, min(MAX_STEP, max(-MAX_STEP, step))) for at, step in steps]
     agreeing, best, since = math.log(MAJORITY_FACTOR), 0.0, None
     for count in range(MIN_REPORTS, len(steps) + 1):
@@ -531,14 +533,14 @@ def _slow_since(steps: Sequence[tuple[int, float]]) -> int | None:
 
 
 def _ended(finding: SlowHost, at: int) -> SlowHost:
-    """Return a finding on a host that was as fast as planned again from iteration `at` on."""
+    """Return the finding on a host that recovered at iteration `at`."""
     at = max(at, finding.since_iteration)
     cost = finding.iteration_cost_seconds * (at - finding.since_iteration)
     return replace(finding, until_iteration=at, costs_seconds=cost)
 
 
 def _restarted(before: Progress, now: Progress) -> bool:
-    """Whether the hosts are others, or the times count from zero again."""
+    """Return whether the hosts changed, or the times count from zero again."""
     if [times.host for times in before.hosts] != [times.host for times in now.hosts]:
         return True
     return any(

@@ -1,15 +1,16 @@
 """Verification: a result against that of the same program run as one process, as far as a budget allows.
 
-The whole run is done again as one process where that is short, either in itself or beside the run. Where it is
-not, a *sample* is compared: the first iterations, run once more on the partition and the hosts of the run, and as
-one process. A sample still fails where the result depends on the partition, a border is exchanged wrongly or a
-host computes other numbers than this one; it says nothing of what happened in the run itself after them.
+If one process repeats the whole run in a short time, or in a small part of the run's time, the check compares
+the whole result. Otherwise it compares a *sample*: the first iterations, run again on the partition and the
+hosts of the run, and as one process. A sample detects a result that depends on the partition, a wrong exchange
+of borders, and a host that computes other numbers than this machine. It does not cover later iterations of the
+run itself.
 
-If the template names a function (`expected_result`), the result of that second run is compared with it, too.
-Equal digests make that a comparison with the run itself.
+If the template names a function (`expected_result`), the check also compares the second run's result with that
+function. With equal digests, this covers the run itself.
 
-A run of one rank is compared with two ranks of uneven strips instead: one process against one process would not
-test the partition.
+A run of one rank is compared with a run of two ranks with uneven strips, because two runs of one process would
+not test the partition.
 """
 
 from __future__ import annotations
@@ -38,27 +39,30 @@ if TYPE_CHECKING:
     from apples.agent.documents import Asked, DifferingRow, How, VerificationInfo
 
 ANNOUNCED_SECONDS = 5.0
-"""A check that is predicted to take longer is announced, and tells how far it is."""
+"""A check with a longer predicted time is announced and reports its progress."""
 FULL_SECONDS, SHORT_RUN_SECONDS, BUDGET_SHARE = 10.0, 30.0, 0.2
-"""A check by budget takes the first at most after a run of at most the second; after a longer one the whole
-command takes at most this share more than the program did."""
+"""Budget of a check: ``FULL_SECONDS`` after a run of at most ``SHORT_RUN_SECONDS``.
+
+After a longer run, the whole command exceeds the program's time by at most ``BUDGET_SHARE``.
+"""
 SAMPLE_SECONDS = 5.0
-"""What a sample is made for: as many iterations as that allows."""
+"""Time of a sample; it has as many iterations as fit."""
 MAX_AROUND_SECONDS, DIGEST_RATE = 2.0, 100e6
-"""What the start of a short run takes at most, and its end beside the bytes a second of its result."""
+"""Largest assumed start of a run; also of its end, plus its result at ``DIGEST_RATE`` bytes per second.
+"""
 LOOKED_AT_SECONDS = 1.0
-"""Of a run as one process, before its rate is believed."""
+"""Seconds of a run as one process before its rate is taken as reliable."""
 LEFT_SECONDS = 1.0
-"""Between two estimates of the seconds that a check still takes."""
+"""Seconds between two estimates of the remaining time of a check."""
 MIN_FUNCTION_SECONDS = 2.0
-"""What a function of the template may take at least: its process starts meanwhile."""
+"""Least time limit of a template's function: it includes the start of its process."""
 TOLD_SHARE, TOLD_SECONDS = 0.1, 60.0
-"""How far a check is, is told after such a share of it or so many seconds."""
+"""A check reports progress after this share of its iterations, or after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The result of the run that is compared with: iterations, digests of the result and of its rows, ranks."""
+    """The result of a reference run: iterations, digests of the result and of its rows, ranks."""
 
     iterations: int
     sha256: str
@@ -66,7 +70,7 @@ class Reference:
     ranks: int = 1
 
     def check(self, iterations: int, sha256: str) -> bool | None:
-        """Whether a parallel run ended at the same iteration with the same bytes; None without digests."""
+        """Return whether a parallel run ended at the same iteration with the same bytes; None without digests."""
         if not self.sha256 or not sha256:
             return None
         return (iterations, sha256) == (self.iterations, self.sha256)
@@ -74,7 +78,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Whether a result was found right, and how that was found.
+    """Outcome of the check of a result.
 
     Attributes
     ----------
@@ -83,21 +87,21 @@ class Verification:
     how
         ``full``, ``sample`` or ``none``.
     verified
-        Whether what was compared is equal; None where nothing was.
+        Whether the compared results are equal; None if nothing was compared.
     iterations
-        How many were compared; 0 for none.
+        Number of compared iterations; 0: nothing was compared.
     predicted_seconds, seconds
-        What the check was predicted to take, and took.
+        Predicted and measured duration of the check.
     reason
-        Why nothing was compared, or why no more than a sample; empty where nothing is to be said.
+        Why nothing, or only a sample, was compared; else empty.
     difference
-        Where the results differ, as far as the program says digests of rows.
+        First differing row, if the program reports digests of rows.
     sampled_on
-        Where the partition of a sample was run: ``hosts`` or ``this machine``; empty without one.
+        Place of the sample's partition: ``hosts`` or ``this machine``; empty without a sample.
     ranks, reference_ranks
-        Of the two results that were compared; 0 where nothing was.
+        Ranks of the two compared results; 0 if nothing was compared.
     comparison
-        With the function that the template names; None where there is none, or the results differ already.
+        Comparison with the template's function; None without a function, or if the two results differ.
     """
 
     asked: Asked = "none"
@@ -119,7 +123,7 @@ class Verification:
         return self.ranks != self.reference_ranks
 
     def document(self) -> VerificationInfo:
-        """Return it as the key ``verification`` of ``apples.run/1``."""
+        """Return the verification as the key ``verification`` of ``apples.run/1``."""
         return {
             "asked": self.asked,
             "how": self.how,
@@ -142,21 +146,22 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """What a check has to know of the run whose result it checks.
+    """The facts about a finished run that its check needs.
 
     Attributes
     ----------
     schedule
-        What was planned.
+        Schedule of the plan.
     outcome, row_digests
-        What the program said.
+        Results that the program reported.
     own_seconds, end_seconds
-        The program's own time (its start, its loop, its end), and of that the end, in which its result comes in.
+        The program's own time (start, loop and end), and the part of its end, in which the result is
+        transferred.
     other_seconds
-        What the command took beside it so far.
+        Time of the command so far beside the program.
     sampler
-        Returns the actuator that starts a sample on the hosts of the run and keeps no result; None where they
-        would have to be waited for, so that the partition is run on this machine.
+        Returns the actuator that starts a sample on the hosts of the run and keeps no result. None if the
+        command would have to wait for the hosts; then the partition runs on this machine.
     """
 
     schedule: Schedule
@@ -169,7 +174,7 @@ class FinishedRun:
 
     @property
     def ranks(self) -> int:
-        """Return the number of ranks that were planned."""
+        """Return the number of planned ranks."""
         return sum(1 if one.threads else one.ranks for one in self.schedule.allocations)
 
     @property
@@ -188,7 +193,7 @@ class FinishedRun:
 
 
 class _TooLongError(Exception):
-    """A run as one process turns out to take longer than it may; `seconds` is what an iteration takes."""
+    """A run as one process will exceed its time limit; `seconds` is its measured iteration time."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -203,16 +208,16 @@ def verify(
     talk: Talk = unheard,
     on_left: Callable[[float], object] = discard,
 ) -> Verification:
-    """Check the result of a run in the way that was asked for, or that its budget allows.
+    """Check the result of a run as requested, or as far as its budget allows.
 
-    A check that cannot be made takes nothing from the run: the answer says why there is none.
+    A check that fails does not make the run fail: the answer gives the reason.
 
     Parameters
     ----------
     asked
         ``auto``, ``full`` or ``sample``.
     reference
-        What the sequential run gave, where that is known already.
+        Result of the sequential run, if it is already known.
     on_left
         Called with the estimated seconds left when the check begins, and each second while it runs.
     """
@@ -234,7 +239,7 @@ def verify(
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """The check of one run; what it costs is predicted from what the run itself was measured to take."""
+    """The check of one run; its cost is predicted from the measured times of the run."""
 
     asked: Asked
     run: FinishedRun
@@ -242,13 +247,13 @@ class _Check:
     talk: Talk
     on_left: Callable[[float], object]
     folder: Path | None = None
-    """Where the reference run leaves its result; None: it keeps none."""
+    """Folder for the result of the reference run; None: the result is not kept."""
 
     def made(self) -> Verification:
-        """Return the verification: in full where that was asked for or is within the budget, else by a sample."""
+        """Return the verification: of the whole run if requested or within the budget, else of a sample."""
         began = time.monotonic()
         application, outcome = self.information.application, self.run.outcome
-        import psutil  # noqa: PLC0415 - a plan, which shares this module's values, needs none
+        import psutil  # noqa: PLC0415 - a plan loads this module and needs no psutil
 
         needed = application.strip_memory(application.rows)
         free = psutil.virtual_memory().available
@@ -289,10 +294,10 @@ class _Check:
     def _reference(
         self, information: InformationPool, limit: float | None
     ) -> tuple[Reference, str]:
-        """Return the result to compare with, and for a run of one rank why it is of one rank too, if it is.
+        """Return the result of the reference run, and the reason if run and reference both have one rank.
 
-        It is of one process on this machine; if the run had one rank, of two with uneven strips, where the
-        program can be run so.
+        The reference is one process on this machine. If the run had one rank, it is two ranks with uneven
+        strips, unless the program cannot run on two.
         """
         why = ""
         if self.run.ranks == 1:
@@ -311,9 +316,9 @@ class _Check:
     def _by_function(
         self, found: Verification, information: InformationPool, left: float | None
     ) -> Verification:
-        """Compare a result that was found equal with the function of the template, within the seconds left.
+        """Compare a result equal to the reference with the template's function, within the seconds left.
 
-        If the function fails, the result is not verified; what the two runs showed is kept.
+        If the function fails, the result is not verified; the answer keeps the comparison of the two runs.
         """
         wanted = information.template.expected_result
         if wanted is None or self.folder is None or not found.verified:
@@ -334,15 +339,15 @@ class _Check:
 
     @property
     def _around(self) -> float:
-        """Return what a run takes beside its iterations: as this one did, but without a queue or a busy moment."""
+        """Return start plus end of a run in seconds: as in this run, capped to exclude queues and load peaks."""
         size = self.information.application.strip_memory(self.information.application.rows)
         start = min(self.run.outcome.startup_seconds, MAX_AROUND_SECONDS)
         return start + min(self.run.end_seconds, MAX_AROUND_SECONDS + size / DIGEST_RATE)
 
     def _alone_seconds(self) -> float:
-        """Return what an iteration takes one process: the work of all ranks, else by the slowest host's speed.
+        """Return the iteration seconds of one process: the work of all ranks, or else by the slowest host's speed.
 
-        The work is wall time: whatever competed with the run will compete with its check.
+        The work is wall time, because load that competed with the run will compete with its check.
         """
         ranks = {one.host.name: one.threads or one.ranks for one in self.run.schedule.allocations}
         work = sum(
@@ -355,7 +360,7 @@ class _Check:
         return alone.model.iteration_seconds(_all_rows(alone))
 
     def _sample(self, alone: float, why: str) -> Verification:
-        """Compare the first iterations, run again on the partition and as one process."""
+        """Compare the first iterations, run again both on the partition and as one process."""
         information, outcome = self.information, self.run.outcome
         name = information.template.iterations.text.strip()
         if name not in information.application.parameters:
@@ -363,11 +368,11 @@ class _Check:
                 reason=f"{why}; no sample can be run, for the template's iterations are '{name}' and no parameter"
             )
         within = SAMPLE_SECONDS
-        if self.asked == "auto":  # as much again for what takes longer than predicted
+        if self.asked == "auto":  # half of the budget is a reserve
             within = min(within, self.run.budget / 2)
         each = alone + (outcome.iteration_seconds if self.run.sampler else alone)
         once = 2 * self._around
-        least = 2 * information.active_set.sweeps + 1  # so that what was exchanged is used
+        least = 2 * information.active_set.sweeps + 1  # so that exchanged borders are used
         allowed = information.template.parameters[name].minimum
         least = max(least, math.ceil(allowed) if allowed else 0)
         count = min(outcome.iterations, max(least, int((within - once) / each)))
@@ -443,7 +448,7 @@ def _compared(
 def _first_difference(
     found: Sequence[RowDigests], right: Sequence[RowDigests]
 ) -> DifferingRow | None:
-    """Return the first row that is not the right one; None where there are no digests of it, or no such row."""
+    """Return the first row that differs from the reference; None without digests or without a difference."""
     rows = {row: digest for part in right for row, digest in part.by_row().items()}
     different: Iterator[DifferingRow] = (
         {"row": row, "host": part.host, "rank": part.rank}
@@ -461,16 +466,16 @@ def sequential(
     on_left: Callable[[float], object] = discard,
     folder: Path | None = None,
 ) -> Reference:
-    """Run the application as one process on this machine and return what it gave.
+    """Run the application as one process on this machine and return its result.
 
     Parameters
     ----------
     folder
-        Where it saves its result; None: it saves none.
+        Folder in which it saves its result; None: it does not save it.
     talk
-        Is told now and then how far it is, where it is long.
+        Receives progress lines of a long run.
     limit
-        Seconds; the run is given up when it is seen to take longer.
+        Time limit in seconds; the run is stopped as soon as its rate shows that it will exceed the limit.
     on_left
         Called each second with the estimated seconds left.
 
@@ -485,7 +490,7 @@ def sequential(
 
 
 def of_one(information: InformationPool) -> InformationPool:
-    """Return the pool of the application on one host, this machine, as fast as the slowest of its hosts."""
+    """Return the pool of the application on one host: this machine, with the speed of the slowest host."""
     slowest = max(speed.seconds_per_point[-1] for speed in information.speeds.values())
     able = next((h for h in information.hosts if information.implementation(h)), None)
     platform = able.platform if able else ""
@@ -494,9 +499,9 @@ def of_one(information: InformationPool) -> InformationPool:
 
 
 def on_two_ranks(information: InformationPool) -> tuple[Schedule | None, InformationPool]:
-    """Return the application on two ranks of this machine, one third and two thirds of the rows, and its pool.
+    """Return a schedule of two ranks on this machine, with one third and two thirds of the rows, and its pool.
 
-    The schedule is None where a strip would have fewer rows than a rank sends at an exchange of borders.
+    The schedule is None if a strip would have fewer rows than a rank sends in an exchange of borders.
     """
     alone = of_one(information)
     (host,) = alone.hosts
@@ -511,7 +516,7 @@ def on_two_ranks(information: InformationPool) -> tuple[Schedule | None, Informa
 
 
 def _here(folder: Path | None = None) -> Actuator:
-    """Return the actuator of this machine, whose runs save their results in a folder if there is one."""
+    """Return the actuator of this machine; its runs save their results in `folder`, if given."""
     from apples.launch.actuators.local import LocalActuator  # noqa: PLC0415 - a plan needs no launcher
 
     return LocalActuator(folder, save=folder is not None)
@@ -519,7 +524,7 @@ def _here(folder: Path | None = None) -> Actuator:
 
 @contextlib.contextmanager
 def _result_folder(information: InformationPool) -> Iterator[Path | None]:
-    """Yield a folder for the result of the reference run if the template names a function to compare it with."""
+    """Yield a folder for the result of the reference run if the template names a function; else None."""
     if information.template.expected_result is None:
         yield None
         return
@@ -538,7 +543,7 @@ def _told(
     limit: float | None = None,
     on_left: Callable[[float], object] = discard,
 ) -> Reference:
-    """Return what a run gave, telling how far it is; end it where it is seen to take longer than its limit."""
+    """Return the result of a run and report its progress; stop the run if it will exceed its time limit."""
     try:
         told, share = time.monotonic(), 0.0
         estimated = told
@@ -563,7 +568,7 @@ def _told(
 
 
 def _check_limit(at: Progress, limit: float | None) -> None:
-    """Raise where a run is seen to take longer than it may."""
+    """Raise if the rate of a run shows that it will exceed its time limit."""
     each = at.iteration_seconds
     if limit is not None and at.seconds > LOOKED_AT_SECONDS and each * at.iterations > limit:
         raise _TooLongError(each)

@@ -1,7 +1,7 @@
-"""What one decision knows: the Information Pool (Berman et al. 1996, section 4.3).
+"""The Information Pool: all data of one decision (Berman et al. 1996, section 4.3).
 
-Read `pool` (template, specifications, hosts, conditions and model, all of one moment; and what follows from
-them), then `loading` (files and options in, a pool out, and the pool under what is measured now).
+Read `pool` (template, specifications, hosts, conditions and model at one moment, with the values derived from
+them), then `loading` (make a pool from files and options, and update it with present measurements).
 """
 
 from apples.agent.information.loading import load_information, measure_briefly

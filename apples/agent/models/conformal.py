@@ -1,18 +1,18 @@
 """Conformal intervals: the errors of past runs set the width of the next interval.
 
-The model's own interval is drawn from the forecasts' errors. It knows nothing of effects that the model leaves
-out, so it is never printed. The errors |log(measured / predicted)| of the last runs of the application are kept,
-by class of the set of hosts (`set_class`). Their 80 % quantile is the half-width of the next interval, in
+The model's own interval is drawn from the forecasts' errors. It ignores effects that the model leaves out, so
+it is never printed. The errors |log(measured / predicted)| of the last runs of the application are kept, by
+class of the set of hosts (`set_class`). Their 80 % quantile is the half-width of the next interval, in
 logarithms: split conformal prediction, with two additions.
 
-- A run weighs `FADING` as much as the next one (Barber, Candes, Ramdas, Tibshirani 2023), and the next run
-  itself counts one with an error without bound: so an interval of few runs is wide.
+- A run has `FADING` times the weight of the next run (Barber, Candes, Ramdas, Tibshirani 2023). The predicted
+run itself counts with weight 1 and an infinite error, so an interval of few runs is wide.
 - The level moves by `STEP` times the misses of past intervals (adaptive conformal inference, Gibbs and Candes
-  2021): predictions that go wrong one after the other widen faster than their errors would.
+  2021): a series of bad predictions widens the interval faster than their errors alone.
 
-For each past run from the fifth on, the interval is worked out that the runs before it ask for, printed or not
-(`RunInterval.held`). Its misses move the level, and they are the coverage that a plan shows. An interval is
-printed from `MIN_RUNS` runs of a class on: `MIN_MEASURED` of them have then measured the coverage.
+For each past run from the fifth on, the interval is computed from the runs before it, printed or not
+(`RunInterval.held`). Misses of these intervals move the level, and a plan shows them as its coverage. An
+interval is printed from `MIN_RUNS` runs of a class on: `MIN_MEASURED` of them have then measured the coverage.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ LEVEL = 0.8
 # drift.
 FADING = 0.95
 MIN_ERRORS = 4
-"""The largest of n errors is exceeded with probability 1 / (n + 1): from four on that is the level."""
+"""The next error exceeds the largest of n errors with probability 1 / (n + 1): with four errors 0.2."""
 MIN_MEASURED = 5
-"""Runs whose intervals measure the coverage before one is printed: of fewer, no count is four of five."""
+"""Runs that measure the coverage before an interval is printed: fewer cannot show four of five."""
 MIN_RUNS = MIN_ERRORS + MIN_MEASURED
-"""Runs of a class before an interval is printed: the first `MIN_ERRORS` of them have no interval to measure."""
+"""Runs of a class before an interval is printed; the first `MIN_ERRORS` of them have no interval."""
 STEP = 0.1
 LOWEST_LEVEL, HIGHEST_LEVEL = 0.5, 0.97
 BEYOND = 1.2
-"""Where the level asks for more than the largest error known, the half-width is so many times that error."""
+"""If the level exceeds the quantile of the largest known error, the half-width is this factor times that error."""
 KEPT_RUNS, USED_RUNS = 200, 40
-"""Runs that are kept, of all classes; and used, of one: 0.95 ** 40 is an eighth."""
+"""Number of stored runs of all classes, and of runs used of one class: 0.95 ** 40 is an eighth."""
 SHOWN_RUNS = 10
 MIN_HALF_WIDTH = 0.002
-"""No run repeats itself better than this."""
+"""Least half-width: repeated runs differ by at least this."""
 MAX_ERROR = math.log(100.0)
 """A single error counts as at most this."""
 ERRORS_IN_HALF = 1.2816 * math.sqrt(math.pi / 2.0)
-"""Mean absolute errors in half an interval of 80 %, of a normal error."""
+"""Half-width of an 80 % interval of a normal error, in mean absolute errors."""
 
 ALONE, ONE_SITE, SEVERAL_SITES = "alone", "site", "sites"
 CLASSES = {ALONE: "on one host alone", ONE_SITE: "on one site", SEVERAL_SITES: "on several sites"}
@@ -60,7 +60,7 @@ Seconds = Annotated[float, Field(allow_inf_nan=False, ge=LEAST, le=MOST)]
 
 
 def set_class(resources: Sequence[Host]) -> str:
-    """Return the class of a set of hosts, whose predictions fail alike: ``alone``, ``site`` or ``sites``."""
+    """Return the class of a set of hosts, ``alone``, ``site`` or ``sites``; a class has similar errors."""
     if len(resources) < 2:
         return ALONE
     return ONE_SITE if len({host.site for host in resources}) == 1 else SEVERAL_SITES
@@ -79,7 +79,7 @@ class PastRun:
     own
         Half-width of the model's own interval, in logarithms; None until the run is remembered.
     promised
-        The printed interval, seconds; None where the plan printed none.
+        The printed interval, in seconds; None if the plan printed none.
     measured
         Measured seconds of as many iterations.
     """
@@ -97,7 +97,7 @@ class PastRun:
 
     @property
     def inside(self) -> bool | None:
-        """Whether it ended inside its printed interval; None where none was printed."""
+        """Whether the run ended inside its printed interval; None without a printed interval."""
         if self.promised is None:
             return None
         low, high = self.promised
@@ -111,9 +111,10 @@ class RunInterval:
     Attributes
     ----------
     half_width
-        The interval is the prediction over, and times, the exponential of it.
+        Half-width in logarithms: the interval is the prediction divided and multiplied by its exponential.
     held
-        For each past run from the fifth on: whether it ended inside the interval that the runs before it ask for.
+        For each past run from the fifth on: whether it ended inside the interval computed from the runs before
+        it.
     """
 
     half_width: float
@@ -121,7 +122,7 @@ class RunInterval:
 
 
 def next_interval(runs: Sequence[PastRun]) -> RunInterval | None:
-    """Return the interval of the next run of a class in four cases of five; None before `MIN_ERRORS` runs.
+    """Return the 80 % interval of the next run of a class; None before `MIN_ERRORS` runs.
 
     Parameters
     ----------
@@ -148,7 +149,7 @@ def next_interval(runs: Sequence[PastRun]) -> RunInterval | None:
 
 
 def _half_width(errors: np.ndarray[tuple[int], np.dtype[np.float64]], level: float) -> float:
-    """Return the quantile of faded errors at a level, the next error being without bound."""
+    """Return the weighted quantile of past errors at a level; the next error counts as infinite."""
     used = errors[-USED_RUNS:]
     weights = FADING ** np.arange(len(used) - 1, -1, -1.0)
     order = np.argsort(used)
@@ -160,18 +161,18 @@ def _half_width(errors: np.ndarray[tuple[int], np.dtype[np.float64]], level: flo
 
 
 def caution(runs: Sequence[PastRun], risk: float) -> float:
-    """Return the factor on the predicted seconds of a set that a user's risk asks for beyond the model's own.
+    """Return the factor for a user's risk on the predicted seconds of a set, in addition to the model's own risk.
 
-    The model takes `risk` mean absolute errors of the forecasts. Where past runs of the class ended further from
-    their predictions than their models' own intervals, the difference is an error common to all hosts of the set,
-    and as many of it are taken.
+    The model adds `risk` mean absolute errors of the forecasts. If errors of past runs of the class exceed the
+    model's own intervals, the difference is an error common to all hosts of the set; the factor adds `risk`
+    times this error.
 
     Parameters
     ----------
     runs
         Past runs of the class of the set.
     risk
-        The user's; 0 plans for the mean.
+        Risk of the user; 0 plans for the mean.
     """
     interval = next_interval(runs) if risk else None
     if interval is None:

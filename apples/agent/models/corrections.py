@@ -1,13 +1,13 @@
-"""Corrections of the model, learned from runs, each used only while it predicts better than the model without it.
+"""Corrections of the model, learned from runs; each is used only while it improves the predictions.
 
 The Network Weather Service lets its predictors compete by their errors so far. Here a correction competes with
-its own absence. Before a run moves a correction, the value fitted to *earlier* runs and no correction at all both
-predict that run. Two decayed means keep their absolute errors. The correction is used after `MIN_TESTS` tests,
-or after a first one that was clear (`CLEAR`), while its mean error is the smaller one and it was not worse in the
-newest test.
+the model without it. Before a run moves a correction, the value fitted to *earlier* runs and no correction at
+all both predict that run. Two decayed means keep their absolute errors. The correction is used after
+`MIN_TESTS` tests, or after a clear first test (`CLEAR`), while its mean error is the smaller of the two and it
+was not worse in the newest test.
 
-A correction in use is shrunk towards none by its evidence (`Correction.shrinkage`) and kept within the bound of
-its kind (`KINDS`).
+A correction in use is shrunk towards no correction by its evidence (`Evidence.shrinkage`) and kept within the
+bound of its kind (`KINDS`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,23 @@ from apples.resources import LEAST, MOST
 EWMA_WEIGHT = 0.3
 """Least weight of the newest run in a moving average; the tenth last run still counts 4 %."""
 FIRST_SPREAD = 0.1
-"""Relative spread taken after a single run, before the next one shows how much runs differ."""
+"""Relative spread assumed after a single run, before a second run shows how much runs differ."""
 MIN_SPREAD = 0.02
-"""Relative spread that remains however well runs agree."""
+"""Least relative spread, even if all runs agree."""
 MAX_STEP_SPREADS = 3.0
-"""A run moves a value by its weight of at most this many spreads. The spread takes the whole deviation, so that a
-change that lasts is followed within a few runs and a single spike is not."""
+"""Largest deviation of a run, in spreads, that moves a value.
+
+The spread itself uses the whole deviation, so that the value follows a lasting change within a few runs but not
+a single spike.
+"""
 MAX_EFFECTIVE_RUNS = 6
 """Runs that count as evidence: with `EWMA_WEIGHT`, older runs have no weight left (2 / 0.3 - 1 = 5.7)."""
 MIN_TESTS = 2
-"""Tests before a correction is used: a correction of mere noise wins one test in half of the cases."""
+"""Tests before a correction is used: a correction from pure noise wins a single test in half of the cases."""
 CLEAR = 0.5
-"""Part of the error without a correction up to which its first test alone is enough."""
+"""A correction passes with its first test alone if its error is at most this part of the error without it."""
 MAX_HOSTS = 1000
-"""Hosts that are remembered as those of the runs of a correction, the newest."""
+"""Stored hosts of the runs behind a correction; the newest are kept."""
 DAY = 86400.0
 LAST_MOMENT = 253402300799.0
 """The last second of the year 9999, the last one with a date."""
@@ -49,7 +52,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value of a document or a run is a finite number above 0, within `LEAST` and `MOST`."""
+    """Return whether a value of a document or a run is a finite number above 0, within `LEAST` and `MOST`."""
     return (
         isinstance(value, (int, float)) and not isinstance(value, bool) and LEAST <= value <= MOST
     )
@@ -62,11 +65,11 @@ class Kind:
     Attributes
     ----------
     bound
-        The largest factor either way; of corrections in seconds, the most seconds.
+        The largest factor either way; for corrections in seconds, the most seconds.
     half_life
-        Seconds after which half of an unused correction is left.
+        Seconds without a run after which half of a correction remains.
     reason
-        The reason of the bound, one sentence.
+        Reason for the bound, in one sentence.
     in_seconds
         Whether the value is in seconds. Else it is the logarithm of a factor.
     signed
@@ -80,7 +83,7 @@ class Kind:
     signed: bool = True
 
     def limited(self, value: float) -> float:
-        """Return a value, no further from none than the bound."""
+        """Return a value limited to the bound."""
         most = self.bound if self.in_seconds else math.log(self.bound)
         return min(max(value, -most if self.signed else 0.0), most)
 
@@ -92,7 +95,7 @@ LINK = "link"
 SHARE_HALF_LIFE = 1800.0
 """Seconds after which half of a share bias is forgotten: competing programs come and go."""
 SAME_LOAD = 1.25
-"""A forecast share that has moved further than this factor is that of another load."""
+"""If a forecast share changed by more than this factor, the load is another."""
 
 KINDS: Mapping[str, Kind] = {
     SLOWDOWN: Kind(
@@ -122,7 +125,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The runs behind a correction, and its contest with the model without it.
+    """The runs behind a correction, and its test results against the model without it.
 
     Attributes
     ----------
@@ -133,14 +136,14 @@ class Evidence:
     tested
         Runs that it predicted before they taught it.
     error_with, error_without
-        Decayed means of the absolute errors of these predictions, with it and without it. The unit is that of the
-        kind: logarithms of factors, or seconds for starts.
+        Decayed means of the absolute errors of these predictions, with it and without it. The unit depends on
+        the kind: logarithms of factors, or seconds for starts.
     age
-        Seconds from the last run to the moment at which the document was read.
+        Seconds from the last run until the document was read.
     hosts
-        Identities of the hosts of these runs, where the correction holds for other hosts too; else empty.
+        Identities of the hosts of these runs, if the correction also applies to other hosts; else empty.
     worse
-        Whether its error was the larger one in the newest test.
+        Whether its error was the larger of the two in the newest test.
 
     Examples
     --------
@@ -164,43 +167,43 @@ class Evidence:
 
     @property
     def decided(self) -> bool:
-        """Whether it was tested often enough to be used or rejected, or passed its first test clearly."""
+        """Whether it had enough tests to be used or rejected, or passed its first test clearly."""
         clear = self.tested > 0 and self.error_with <= CLEAR * self.error_without
         return self.tested >= MIN_TESTS or clear
 
     @property
     def helps(self) -> bool:
-        """Whether it was tested often enough, has the smaller mean error and was not worse in the newest test."""
+        """Whether it had enough tests, has the smaller mean error and was not worse in the newest test."""
         return self.decided and not self.worse and self.error_with < self.error_without
 
     @property
     def supposed(self) -> Evidence:
-        """The evidence as if it had passed its tests, unless these have decided."""
+        """The evidence, counted as proven while its tests are undecided."""
         if self.decided:
             return self
         return replace(self, tested=MIN_TESTS, error_with=0.0, error_without=1.0, worse=False)
 
     @property
     def weight(self) -> float:
-        """Weight of the next run in a moving average: the first few runs count alike."""
+        """Weight of the next run in a moving average; the first few runs have equal weights."""
         return max(EWMA_WEIGHT, 1.0 / (self.runs + 1))
 
     def freshness(self, half_life: float) -> float:
-        """Return the part of a correction that is left after its age, 0 to 1."""
+        """Return the part of a correction that remains at its age, 0 to 1."""
         return float(0.5 ** (self.age / half_life))
 
     def shrinkage(self, value: float, spread: float, half_life: float) -> float:
         """Return the part of a value that its evidence supports, 0 to 1.
 
-        n v^2 / (n v^2 + s^2) for n runs with mean v and standard deviation s (the empirical Bayes estimate with
-        v^2 as the variance between corrections), times what its age leaves of it.
+        It is n v^2 / (n v^2 + s^2) for n runs with mean v and standard deviation s (the empirical Bayes
+        estimate with v^2 as the variance between corrections), times `freshness`.
         """
         signal = min(self.runs, MAX_EFFECTIVE_RUNS) * value**2
         supported = signal / (signal + spread**2) if signal else 0.0
         return supported * self.freshness(half_life)
 
     def shares_a_host(self, listed: Iterable[str]) -> bool:
-        """Return whether a host of these identities taught it."""
+        """Return whether a run on any of these hosts taught it."""
         return not set(self.hosts).isdisjoint(listed)
 
     def after(
@@ -211,7 +214,7 @@ class Evidence:
         Parameters
         ----------
         errors
-            With and without the correction; None: not tested.
+            Errors with and without the correction; None: not tested.
         hosts
             Identities of the hosts of the run, as `Evidence.hosts`.
         """
@@ -238,12 +241,12 @@ def stepped(
 ) -> tuple[float, float]:
     """Return a moving average and its spread after a measurement.
 
-    The step is limited to `MAX_STEP_SPREADS` spreads, the spread takes the whole deviation.
+    The step is limited to `MAX_STEP_SPREADS` spreads; the spread uses the whole deviation.
 
     Parameters
     ----------
     scale
-        What relative spreads are relative to: 1 of logarithms, the value of seconds.
+        Unit of relative spreads: 1 for logarithms, the value itself for seconds.
     """
     deviation = measured - value
     least = MIN_SPREAD * scale
@@ -269,11 +272,11 @@ class Correction:
     value
         Logarithm of the factor, or seconds; before shrinkage. Of a start: seconds beyond the host list's.
     spread
-        Standard deviation of `value` from run to run, same unit.
+        Standard deviation of `value` from run to run, in the same unit.
     evidence
-        Its runs and its contest.
+        Its runs and its test results.
     forecast
-        Of a share bias: the forecast share that it was measured under; of a start: the host list's seconds. Else
+        For a share bias: the forecast share during its measurement. For a start: the host list's seconds. Else
         0.
 
     Examples
@@ -305,20 +308,20 @@ class Correction:
         forecast: float = 0.0,
         hosts: Iterable[str] = (),
     ) -> Correction:
-        """Return the correction that a first run teaches; it is not used before later runs test it."""
+        """Return the correction from a first run; it is not used before later runs test it."""
         value = KINDS[kind].limited(measured)
         spread = FIRST_SPREAD * (abs(forecast + value) if KINDS[kind].in_seconds else 1.0)
         return cls(kind, key, value, spread, Evidence().after(now, None, hosts), forecast)
 
     @classmethod
     def proven(cls, kind: str, key: Key, factor: float, forecast: float = 0.0) -> Correction:
-        """Return a correction by this factor (or these seconds) that has passed its tests, without spread."""
+        """Return a proven correction by this factor (or these seconds), without spread."""
         value = factor if KINDS[kind].in_seconds else math.log(factor)
         return cls(kind, key, value, 0.0, PROVEN, forecast)
 
     @property
     def candidate(self) -> float:
-        """Its value, shrunk by its evidence and within its bound, whether it is used or not."""
+        """Its value, shrunk by its evidence and within its bound, in use or not."""
         kind = KINDS[self.kind]
         part = self.evidence.shrinkage(self.value, self.spread, kind.half_life)
         return kind.limited(part * self.value)
@@ -335,11 +338,11 @@ class Correction:
 
     @property
     def error(self) -> float:
-        """Relative standard deviation that it adds to what it corrects; 0 while it is not used."""
+        """Relative standard deviation that it adds to the corrected term; 0 while it is not used."""
         return self.spread if self.evidence.helps else 0.0
 
     def of_load(self, forecast: float) -> bool:
-        """Whether a forecast share is of the load that a share bias was measured beside."""
+        """Return whether a forecast share belongs to the load under which a share bias was measured."""
         return max(forecast, self.forecast) <= SAME_LOAD * min(forecast, self.forecast)
 
     def after(
@@ -355,13 +358,14 @@ class Correction:
         Parameters
         ----------
         measured
-            Logarithm of measured over modelled, the model without this correction; or seconds.
+            Logarithm of measured over modelled (the model without this correction); or seconds.
         now
             Seconds since the epoch.
         errors
-            Errors with and without it on this run; None: those of `candidate` and of none against `measured`.
+            Errors with and without it on this run. None: compare `candidate`, and no correction, with
+            `measured`.
         forecast
-            Of a share bias: the forecast share of the run. Of a start: the host list's seconds.
+            For a share bias: the forecast share of the run. For a start: the host list's seconds.
         hosts
             Identities of the hosts of the run, as `Evidence.hosts`.
         """

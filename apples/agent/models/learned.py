@@ -1,8 +1,8 @@
-"""The learned state of an application: measured speeds, corrections, links, past runs; one document each.
+"""The learned state of an application in one document: measured speeds, corrections, links, past runs.
 
 A document belongs to one application: its name, its version and the folder of its template. A copy of the
-application in another folder therefore begins without a document. `Learned` is the document as a value, `taught`
-the rule by which a run changes it, `recall`, `learn` and `store_speeds` read and write it.
+application in another folder therefore begins without a document. `Learned` is the document as a value;
+`taught` is the rule by which a run changes it; `recall`, `learn` and `store_speeds` read and write it.
 """
 
 from __future__ import annotations
@@ -39,17 +39,20 @@ from apples.resources import Host
 from apples.weather.conditions import Conditions
 
 MAX_CORRECTIONS = 1000
-"""Corrections that are remembered; those that were taught longest ago are forgotten first."""
+"""Stored corrections; the corrections with the oldest last run are dropped first."""
 ANY_SET: Key = ()
-"""Key of the straggler factor of a set of several hosts that never ran."""
+"""Key of the straggler factor for sets of several hosts without a run of their own."""
 MIN_SETS = 2
-"""Different sets that taught the straggler factor of any set before it is used: the lateness in one set may be its
-own, and a factor on every set of several hosts moves plans to one host."""
+"""Number of different sets that must have taught the straggler factor of any set before it is used.
+
+The lateness in one set may be special to it, and a factor on every set of several hosts moves plans to one
+host.
+"""
 ROUNDING = 1e-9
-"""A larger strip never takes less time, but for rounding."""
+"""Tolerance of the rule that a larger strip never takes less time."""
 PREFIX = "learned-"
 FORMAT = 1
-"""Of the documents; those of another format, or none, are ignored."""
+"""Format of the documents; documents of another format are ignored."""
 
 T = TypeVar("T")
 
@@ -61,9 +64,7 @@ class LearnedKey:
     Attributes
     ----------
     application, version
-        Of the template.
-    folder
-        Of the template, resolved.
+        Name and version of the template. folder Folder of the template, resolved.
 
     Examples
     --------
@@ -77,7 +78,7 @@ class LearnedKey:
 
     @classmethod
     def of(cls, application: str, version: str, folder: Path) -> LearnedKey:
-        """Return the key of an application whose template is in a folder."""
+        """Return the key of an application, with the folder of its template."""
         return cls(application, version, str(folder.resolve()))
 
     @property
@@ -95,7 +96,7 @@ class ShareMeasurement:
     Attributes
     ----------
     ratio
-        Measured over forecast share, the forecast without a share bias.
+        Measured over forecast share; the forecast is without a share bias.
     forecast
         The forecast share of one new process.
     """
@@ -111,9 +112,9 @@ class WaitMeasurement:
     Attributes
     ----------
     seconds
-        Measured seconds of a border beyond its link, at most one standstill of the host.
+        Measured seconds of a border in excess of its link, at most one standstill of the host.
     error_with, error_without
-        Errors of the modelled border with the wait known so far and without it, logarithms.
+        Errors of the modelled border with the wait learned so far and without it, in logarithms.
     """
 
     seconds: float
@@ -123,38 +124,36 @@ class WaitMeasurement:
 
 @dataclass(frozen=True)
 class RunObservation:
-    """The measurements of one run beside the model; an empty field or None was not measured.
+    """The measurements of one run in relation to the model; an empty field or None was not measured.
 
-    Each ratio is measured over modelled, the model without the correction that the ratio teaches. The host keys
-    are identities, by threads those of `by_threads`.
+    Each ratio is measured over modelled; the model excludes the correction that the ratio teaches. Hosts are
+    given by identity; for threads, by the key of `by_threads`.
 
     Attributes
     ----------
     hosts
-        Of its set.
+        Hosts of the run.
     listed
-        Identities of all hosts of the host list; those of the set are added.
+        Identities of all hosts of the host list; the hosts of the run are added.
     slowdown
-        By host: of compute seconds.
+        Ratio of compute seconds, by host.
     co_run_slowdown
-        The same of calibrated hosts in a run of several, the model with the slowdown.
+        The same ratio for calibrated hosts in a run on several hosts; the model includes the slowdown.
     speeds
-        By host whose speed was not measured before: its implementation, and the speed that the run measured.
+        Implementation and speed measured by the run, by host; only for hosts without an earlier measurement.
     shares
-        By host.
-    borders
-        Borders long enough to measure a link.
+        Measured CPU share, by host. borders Borders long enough to measure a link.
     messages
-        Of one border, one way.
+        Messages of one border, one way.
     waits
-        By host that is throttled.
+        Wait at the borders, by throttled host.
     straggler_factor
-        Factor on the modelled seconds that hosts are busy, computing and at borders, that explains the iteration
-        time; the model with the other corrections as this run left them. One below 1 counts as 1: no lateness of
-        hosts makes an iteration shorter.
+        Factor on the modelled busy seconds of hosts (computing and borders) that explains the iteration time.
+        The model includes the other corrections, updated by this run. A factor below 1 counts as 1, because
+        lateness cannot make an iteration shorter.
     iteration
-        The same with the other corrections as they were before this run, and not limited to 1. The factor competes
-        on it: one that explains a run beside another error of the model is then not used.
+        The same factor with the other corrections as before this run, and not limited to 1. The straggler
+        factor is tested on it, so that a factor that only hides another error of the model is not used.
     past
         The prediction of the run and its time.
     """
@@ -177,7 +176,7 @@ Corrections = Mapping[tuple[str, Key], Correction]
 
 
 def by_kind_and_key(corrections: Iterable[Correction]) -> Corrections:
-    """Return corrections as `Learned` holds them."""
+    """Return a mapping of corrections by kind and key."""
     return {(known.kind, known.key): known for known in corrections}
 
 
@@ -190,9 +189,9 @@ class Learned:
     speeds
         Measured speed functions: host (`Host.identity`) -> implementation -> function.
     corrections
-        By kind and key, those in use and those that still compete.
+        Corrections by kind and key, both in use and still under test.
     links
-        Measured links, likewise.
+        Measured links, both in use and still under test.
     runs
         Past runs, oldest first.
     """
@@ -204,7 +203,7 @@ class Learned:
 
     @property
     def coverage(self) -> float | None:
-        """Share of past runs that ended inside their printed interval; None where none was printed."""
+        """Share of past runs that ended inside their printed interval; None if no interval was printed."""
         held = [run.inside for run in self.runs if run.inside is not None]
         return sum(held) / len(held) if held else None
 
@@ -213,7 +212,7 @@ class Learned:
         return [run for run in self.runs if run.set_class == set_class]
 
     def factor(self, kind: str, *key: str) -> float:
-        """Return the factor of a correction; 1 where it is unknown or not in use."""
+        """Return the factor of a correction; 1 if it is unknown or not in use."""
         known = self.corrections.get((kind, key))
         return known.factor if known else 1.0
 
@@ -223,7 +222,7 @@ class Learned:
         return {name: factor for name, factor in factors.items() if factor != 1.0}
 
     def share_bias_of(self, conditions: Conditions, *, threads: bool = False) -> dict[str, float]:
-        """Return the share biases in use, by the hosts' names; none whose load is another now."""
+        """Return the share biases in use, by the hosts' names, without those measured under another load."""
         place = by_threads if threads else str
         factors: dict[str, float] = {}
         for host in conditions.hosts:
@@ -239,7 +238,7 @@ class Learned:
         return {name: seconds for name, seconds in waits.items() if seconds}
 
     def straggler_factor_of(self, hosts: Sequence[Host], *, threads: bool = False) -> float:
-        """Return the factor of a set of hosts: its own once a run has tested it, else that of any set."""
+        """Return the straggler factor of a set of hosts: its own if a run tested it, else that of any set."""
         place = by_threads if threads else str
         own = self.corrections.get((STRAGGLER_FACTOR, set_key(place(h.identity) for h in hosts)))
         if own is None or not own.evidence.tested:
@@ -247,7 +246,7 @@ class Learned:
         return max(1.0, own.factor) if own is not None and self.in_use(own) else 1.0
 
     def in_use(self, known: Correction) -> bool:
-        """Return whether the model uses a correction: it helps; that of any set, if several sets taught it."""
+        """Return whether the model uses a correction: it helps, and several sets taught it if it is for any."""
         if not known.evidence.helps or (known.kind, known.key) != (STRAGGLER_FACTOR, ANY_SET):
             return known.evidence.helps
         taught_by = set(known.evidence.hosts)
@@ -259,10 +258,10 @@ class Learned:
         return len(sets) >= MIN_SETS
 
     def starts(self, launcher: str) -> dict[tuple[str, float], float]:
-        """Return the seconds from the launch until a host is ready; those in use.
+        """Return the learned seconds from the launch until a host is ready, as far as they are in use.
 
-        The key is the host's identity and the host list's seconds (0: not listed). A start that was learned beside
-        other seconds of the list does not hold.
+        The key is the host's identity and the host list's seconds (0: not listed). A start that was learned
+        with other seconds in the list is not used.
         """
         return {
             (known.key[1], known.forecast): max(0.0, known.forecast + known.seconds)
@@ -273,7 +272,7 @@ class Learned:
     def speed(
         self, host: str, implementation: str, *, threads: bool = False
     ) -> SpeedFunction | None:
-        """Return the speed function of a host, corrected by its runs; None where it was never measured."""
+        """Return the speed function of a host, corrected by its runs; None if it was never measured."""
         measured = self.speeds.get(host, {}).get(implementation)
         if measured is None:
             return None
@@ -284,10 +283,10 @@ class Learned:
         return replace(measured.scaled(known.factor), error=error)
 
     def among(self, hosts: Iterable[Host]) -> Learned:
-        """Return what holds in a host list.
+        """Return the part of the learned state that applies to a host list.
 
-        A link between two sites, or the straggler factor of any set, holds where the list has one of the hosts
-        that taught it: another list may use the same names of sites.
+        A link between two sites, or the straggler factor of any set, applies if the list has a host that taught
+        it: another list may use the same names for other sites.
         """
         listed = {host.identity for host in hosts}
         corrections = dict(self.corrections)
@@ -302,7 +301,7 @@ class Learned:
 
     @property
     def supposed(self) -> Learned:
-        """The state that straggler factors are fitted beside: all other corrections that no tests rejected."""
+        """The state for fitting straggler factors: all other corrections that no test rejected."""
         corrections = {
             place: replace(known, evidence=known.evidence.supposed)
             for place, known in self.corrections.items()
@@ -311,7 +310,7 @@ class Learned:
         return replace(self, corrections=corrections, links=self.links.supposed)
 
     def of_hosts(self, identities: Collection[str]) -> Learned:
-        """Return what these hosts are part of: speeds, corrections that name one, and links between hosts."""
+        """Return the part of these hosts: their speeds, corrections that name any of them, and their links."""
         part = {*identities, *map(by_threads, identities)}
         return Learned(
             {host: known for host, known in self.speeds.items() if host in part},
@@ -348,7 +347,7 @@ class Learned:
 
     @property
     def identities(self) -> list[str]:
-        """Identities of the hosts that it knows, sorted."""
+        """Identities of all hosts in the state, sorted."""
         named = set(self.speeds)
         for kind, key in self.corrections:
             named.update(_hosts_of(kind, key))
@@ -357,7 +356,7 @@ class Learned:
 
 
 def _hosts_of(kind: str, key: Key) -> Key:
-    """Return the identities in the key of a correction; that of a start begins with the launcher."""
+    """Return the host identities in the key of a correction; the key of a start begins with the launcher."""
     return key[1:] if kind == START else key
 
 
@@ -365,9 +364,10 @@ THREADS = "+threads"
 
 
 def by_threads(host: str) -> str:
-    """Return the key of the corrections of a host by threads: those of its ranks are others.
+    """Return the key of a host's corrections for threads, which differ from those for ranks.
 
-    Where the system gives sessions equal shares of a CPU, ranks are several and the threads of a process are one.
+    If the system gives sessions equal shares of a CPU, each rank counts as a session, but all threads of a
+    process together as one.
 
     Examples
     --------
@@ -378,15 +378,15 @@ def by_threads(host: str) -> str:
 
 
 def set_key(hosts: Iterable[str]) -> Key:
-    """Return the key of a set of hosts, in no order."""
+    """Return the key of a set of hosts, independent of their order."""
     return tuple(sorted(hosts))
 
 
 def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
     """Return the learned state after a run.
 
-    A run-measured speed never replaces a measured one: a calibration measures more sizes. What runs taught about
-    a host whose speed is new is forgotten.
+    A speed measured by a run never replaces a calibrated speed: a calibration measures more sizes. A new speed
+    of a host removes the slowdowns that earlier runs taught.
     """
     speeds = {host: dict(known) for host, known in learned.speeds.items()}
     corrections = dict(learned.corrections)
@@ -406,7 +406,7 @@ def taught(learned: Learned, run: RunObservation, now: float) -> Learned:
 def _teach_hosts(
     corrections: dict[tuple[str, Key], Correction], run: RunObservation, now: float
 ) -> None:
-    """Teach slowdowns, share biases and border waits."""
+    """Update slowdowns, share biases and border waits."""
     for kind, ratios in ((SLOWDOWN, run.slowdown), (CO_RUN_SLOWDOWN, run.co_run_slowdown)):
         for host, ratio in ratios.items():
             if is_positive(ratio):
@@ -415,7 +415,7 @@ def _teach_hosts(
         if is_positive(share.ratio):
             known = corrections.get((SHARE_BIAS, (host,)))
             if known and not known.of_load(share.forecast):
-                del corrections[SHARE_BIAS, (host,)]  # it was measured beside another load
+                del corrections[SHARE_BIAS, (host,)]  # it was measured under another load
             value = math.log(share.ratio)
             _teach(corrections, SHARE_BIAS, (host,), value, now, forecast=share.forecast)
     for host, wait in run.waits.items():
@@ -426,7 +426,7 @@ def _teach_hosts(
 def _teach_straggler_factor(
     corrections: dict[tuple[str, Key], Correction], run: RunObservation, now: float
 ) -> None:
-    """Teach the factor of the set of a run, and of a set of several that of any set."""
+    """Update the factor of the run's set and, for several hosts, the factor of any set."""
     if run.straggler_factor is None or not is_positive(run.straggler_factor):
         return
     value, own = math.log(max(1.0, run.straggler_factor)), set_key(run.hosts)
@@ -434,7 +434,7 @@ def _teach_straggler_factor(
         known, errors = corrections.get((STRAGGLER_FACTOR, key)), None
         hosts = run.hosts if key == ANY_SET else ()
         if known and key == ANY_SET and not known.evidence.shares_a_host((*run.listed, *hosts)):
-            del corrections[STRAGGLER_FACTOR, key]  # it is of another host list
+            del corrections[STRAGGLER_FACTOR, key]  # it belongs to another host list
         elif known is not None and run.iteration is not None and is_positive(run.iteration):
             off = math.log(run.iteration)
             errors = (abs(off - known.candidate), abs(off))
@@ -451,7 +451,7 @@ def _teach(
     forecast: float = 0.0,
     hosts: Sequence[str] = (),
 ) -> None:
-    """Teach one correction, which becomes the newest."""
+    """Update one correction and make it the newest."""
     known = corrections.pop((kind, key), None)
     corrections[kind, key] = (
         known.after(measured, now, errors, forecast, hosts)
@@ -463,7 +463,7 @@ def _teach(
 def _forget(
     corrections: dict[tuple[str, Key], Correction], host: str, kinds: Sequence[str]
 ) -> None:
-    """Forget the corrections of a speed that holds no longer."""
+    """Remove the corrections of a replaced speed."""
     for kind in kinds:
         for place in (host, by_threads(host)):
             corrections.pop((kind, (place,)), None)
@@ -472,12 +472,12 @@ def _forget(
 def taught_start(
     learned: Learned, launcher: str, hosts: Sequence[Host], seconds: float, now: float
 ) -> Learned:
-    """Return the learned state after a start, which took as long as its slowest host.
+    """Return the learned state after a start; its seconds are those of its slowest host.
 
-    A correction is the difference to the seconds of the host list (0: not listed). It begins anew where the list
-    has other seconds now. No host took longer than the run: a slower memory of one moves down, and a host that
-    never ran is taken at these seconds. Where all are remembered as quicker, the slowest moves up. Runs without it
-    show which host it was.
+    A correction is the difference to the seconds of the host list (0: not listed). If the list has other
+    seconds now, the correction begins anew. No host took longer than the whole start, so a larger remembered
+    value moves down, and a new host gets these seconds. If all remembered values are smaller, the largest moves
+    up. Later runs without that host show whether it was the cause.
     """
     corrections = dict(learned.corrections)
     listed = {host.identity: host.start_seconds or 0.0 for host in hosts}
@@ -509,23 +509,23 @@ def recall(
     clock: Callable[[], float] = time.time,
     hosts: Iterable[Host] | None = None,
 ) -> Learned:
-    """Return the learned state of an application; entries that make no sense are left out.
+    """Return the learned state of an application, without invalid entries.
 
     Parameters
     ----------
     clock
-        Seconds since the epoch: corrections age.
+        Seconds since the epoch, for the age of corrections.
     hosts
-        Those of the host list: only what holds there (`Learned.among`). None: all.
+        Hosts of the list: return only the part that applies to them (`Learned.among`). None: all.
     """
     known = parsed(state.read(key.document), clock())
     return known if hosts is None else known.among(hosts)
 
 
 def store_speeds(key: LearnedKey, host: str, measured: Mapping[str, SpeedFunction]) -> None:
-    """Remember the speed functions of a host; the corrections of its old ones are forgotten.
+    """Store the speed functions of a host and remove the corrections of its old speeds.
 
-    Earlier speeds of implementations that are not `measured` now stay. If none is, nothing changes.
+    Earlier speeds of implementations that are not in `measured` stay. With an empty `measured` nothing changes.
     """
     if not measured:
         return
@@ -541,7 +541,7 @@ def store_speeds(key: LearnedKey, host: str, measured: Mapping[str, SpeedFunctio
 
 
 def learn(key: LearnedKey, run: RunObservation, clock: Callable[[], float] = time.time) -> None:
-    """Remember the measurements of a run; `clock` returns the seconds since the epoch."""
+    """Store the measurements of a run; `clock` returns the seconds since the epoch."""
     _update(key, lambda learned, now: taught(learned, run, now), clock)
 
 
@@ -552,7 +552,7 @@ def learn_starts(
     seconds: float,
     clock: Callable[[], float] = time.time,
 ) -> None:
-    """Remember the seconds after its launch at which a run was ready on all of its hosts."""
+    """Store the seconds from the launch of a run until all of its hosts were ready."""
     if math.isfinite(seconds) and seconds >= 0:
         _update(
             key, lambda learned, now: taught_start(learned, launcher, hosts, seconds, now), clock
@@ -584,12 +584,12 @@ class _Adapters:
 
 @cache
 def _adapters() -> _Adapters:
-    """Return the adapters, made when a document is first read: a static plan reads none."""
+    """Return the adapters, built when a document is first read: a static plan reads none."""
     return _Adapters(TypeAdapter(Correction), TypeAdapter(LearnedLink), TypeAdapter(PastRun))
 
 
 def _entries(adapter: TypeAdapter[T], values: Any) -> Iterator[T]:
-    """Yield the entries of a list that make sense."""
+    """Yield the valid entries of a list."""
     for value in values if isinstance(values, list) else ():
         try:
             yield adapter.validate_python(value)
@@ -598,7 +598,7 @@ def _entries(adapter: TypeAdapter[T], values: Any) -> Iterator[T]:
 
 
 def parsed(document: Mapping[str, Any], now: float) -> Learned:
-    """Return the learned state in a document at a moment, seconds since the epoch."""
+    """Return the learned state in a document; `now` is the time in seconds since the epoch."""
     if document.get("format") != FORMAT:
         return Learned()
     speeds: dict[str, dict[str, SpeedFunction]] = {}
@@ -657,7 +657,7 @@ def stored(key: LearnedKey, learned: Learned) -> state.Document:
 
 
 def documents(clock: Callable[[], float] = time.time) -> Iterator[tuple[LearnedKey, Learned]]:
-    """Yield the learned state of every application that has any, by name."""
+    """Yield the stored learned state of every application, sorted by name."""
     for name in state.names(PREFIX):
         document = state.read(name)
         names = [document.get(part) for part in ("application", "version", "folder")]

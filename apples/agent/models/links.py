@@ -1,13 +1,13 @@
-"""Links as runs measured them: a latency and a bandwidth for each pair of hosts, and for each pair of sites.
+"""Links measured by runs: a latency and a bandwidth for each pair of hosts, and for each pair of sites.
 
-A program that reports its borders (docs/reference/protocol.md) measures how long a transfer takes from the moment
-both ends are there, and the latency of a small message. A measured link holds for its pair of hosts. A link
-between two sites also holds for other pairs of hosts on these two sites, in each host list that has one of the
-hosts which measured it. It holds for no other link.
+A program that reports its borders (docs/reference/protocol.md) measures the duration of a transfer once both
+ends are ready, and the latency of a small message. A measured link holds for its pair of hosts. A link between
+two sites also holds for other pairs of hosts on these two sites, in each host list that has one of the hosts
+which measured it. It holds for no other link.
 
 A measured link competes with the forecast of that link, as every correction does (`corrections`). Between runs
-only forecasts see a change: the forecast at the time of the measurement is remembered. Where a forecast has moved
-since by more than its noise, the measured link moves with it.
+only forecasts show a change, so the forecast at the time of the measurement is stored. If the forecast has
+since changed by more than its noise, the measured link changes with it.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from apples.agent.models.corrections import (
 from apples.resources import LEAST, MOST, Host, Link
 
 NOISE = 1.3
-"""A forecast that moved by less than this factor is the forecast it was."""
+"""A change of a forecast by less than this factor is noise."""
 LATENCY_SHARE = 0.9
 """Latency is at most this part of a transfer: a small message may have met a host that was not running."""
 MAX_LINKS = 1000
-"""Pairs that are remembered; those that ran longest ago are forgotten first."""
+"""Stored pairs; the pairs with the oldest last run are dropped first."""
 
 Pair = tuple[str, str]
 Positive = Annotated[float, Field(allow_inf_nan=False, ge=LEAST, le=MOST)]
 
 
 def pair_of(one: str, other: str) -> Pair:
-    """Return two names as a key that knows no direction: a border is crossed both ways at once."""
+    """Return two names as a key without direction: a border is crossed both ways at once."""
     return (one, other) if one <= other else (other, one)
 
 
 def crossings(resources: Sequence[Host]) -> Counter[Pair]:
-    """Return how many borders of a set cross the link between each two sites: they share it.
+    """Return the number of borders of a set that cross, and share, the link between each two sites.
 
     Examples
     --------
@@ -67,15 +67,13 @@ class MeasuredBorder:
     Attributes
     ----------
     hosts
-        The two.
-    seconds
-        Of one transfer, both ways at once.
+        The two hosts. seconds Seconds of one transfer, both ways at once.
     latency
-        Seconds of a small message; None where the program does not report it.
+        Seconds of a small message; None if the program does not report it.
     size
-        Bytes, one way, that the link carried for it: those of all borders that shared it.
+        Bytes on the link during the transfer, one way: those of all borders that shared the link.
     forecast
-        The link as it was forecast then.
+        Forecast of the link at that time.
     modelled
         Seconds of the border by the model without measured links.
     """
@@ -90,7 +88,7 @@ class MeasuredBorder:
 
 @dataclass(frozen=True, slots=True)
 class LearnedLink:
-    """A link as runs measured it, moving averages; and its forecast at the time of the last run.
+    """Moving averages of a link measured by runs, and its forecast at the time of the last run.
 
     Attributes
     ----------
@@ -118,12 +116,12 @@ class LearnedLink:
 
     @property
     def factor(self) -> float:
-        """The forecast bandwidth over the one that is used, under the forecast of the last run."""
+        """Forecast over used bandwidth, with the forecast of the last run."""
         forecast = Link(self.forecast_latency, self.forecast_bandwidth)
         return forecast.bandwidth / self.under(forecast).bandwidth
 
     def under(self, forecast: Link) -> Link:
-        """Return the link under a forecast: moved with it, shrunk towards it, and within the bound of it."""
+        """Return the link under a forecast: it follows the forecast's changes, shrunk towards it."""
         return Link(
             self._shrunk(
                 forecast.latency, self.latency * _moved(forecast.latency, self.forecast_latency)
@@ -149,7 +147,7 @@ class LearnedLink:
     def after(
         self, border: MeasuredBorder, messages: float, now: float, hosts: Sequence[str] = ()
     ) -> LearnedLink:
-        """Return it after another run, which it predicts before it learns from it."""
+        """Return the link after another run; its prediction is tested on the run before it learns from it."""
         size, forecast = border.size, border.forecast
         errors = None
         if border.modelled > 0:
@@ -186,7 +184,7 @@ class LearnedLink:
         Parameters
         ----------
         hosts
-            Of a link between sites: identities of the hosts of the border.
+            For a link between sites: identities of the hosts of the border.
         """
         forecast = border.forecast
         latency = forecast.latency if border.latency is None else border.latency
@@ -204,9 +202,9 @@ class LearnedLink:
 
 @dataclass(frozen=True)
 class LearnedLinks:
-    """The links that runs measured: by the hosts' identities, and by their sites for other pairs of hosts.
+    """The links measured by runs: by the hosts' identities, and by their sites for other pairs of hosts.
 
-    False as long as none of them is used: borders are then the sums of the paper.
+    False while no link is in use: borders are then the paper's sums.
     """
 
     hosts: Mapping[Pair, LearnedLink] = field(default_factory=dict)
@@ -223,17 +221,17 @@ class LearnedLinks:
         return (self.sites.get(pair_of(a.site, b.site)) if a.site != b.site else None) or own
 
     def of(self, a: Host, b: Host) -> LearnedLink | None:
-        """Return the measured link between these hosts, None while its forecast predicts better."""
+        """Return the measured link between these hosts; None while the forecast predicts better."""
         link = self.known(a, b)
         return link if link is not None and link.evidence.helps else None
 
     @property
     def supposed(self) -> LearnedLinks:
-        """These links, those that no tests have decided on in use too."""
+        """These links, with undecided links also in use."""
         return LearnedLinks(_supposed(self.hosts), _supposed(self.sites))
 
     def among(self, listed: Collection[str]) -> LearnedLinks:
-        """Return them without the links between sites that no host of these identities measured."""
+        """Return these links, without links between sites that no host of the list measured."""
         known = {
             pair: link for pair, link in self.sites.items() if link.evidence.shares_a_host(listed)
         }
@@ -246,15 +244,15 @@ class LearnedLinks:
         now: float,
         listed: Collection[str] = (),
     ) -> LearnedLinks:
-        """Return them after a run.
+        """Return the links after a run.
 
-        Several borders between two sites count as one, the middle one. A link between two sites that no host of
-        the list measured is of other sites with these names: it begins anew.
+        Of several borders between two sites, the median counts. If no host of the list measured a stored link
+        between two sites, it belongs to other sites with these names, and the link begins anew.
 
         Parameters
         ----------
         listed
-            Identities of the hosts of the list; those of the borders are added.
+            Identities of the hosts of the list; the hosts of the borders are added.
         """
         borders = list(borders)
         listed = {*listed, *(host.identity for border in borders for host in border.hosts)}
@@ -282,7 +280,7 @@ def _learn(
     now: float,
     hosts: Sequence[str] = (),
 ) -> None:
-    """Learn one border; the pair becomes the newest."""
+    """Update the link of a pair from one border and make the pair the newest."""
     before = known.pop(pair, None)
     known[pair] = (
         before.after(border, messages, now, hosts)
@@ -300,11 +298,11 @@ def _newest(known: dict[Pair, LearnedLink]) -> dict[Pair, LearnedLink]:
 
 
 def _moved(now: float, then: float) -> float:
-    """Return by what factor a forecast moved; 1 where that is its noise, or there was nothing to move."""
+    """Return the factor by which a forecast changed; 1 within its noise, or if it was 0."""
     if now <= 0 or then <= 0:
         return 1.0
     return now / then if not 1 / NOISE < now / then < NOISE else 1.0
 
 
 NO_LINKS = LearnedLinks()
-"""Before the first run that measured its borders."""
+"""The links before the first run that measured its borders."""

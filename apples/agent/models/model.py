@@ -1,8 +1,8 @@
-"""`ModelTemplate`: how long one iteration takes on each host, as Computation + Communication.
+"""`ModelTemplate`: seconds of one iteration on each host, as Computation + Communication.
 
-The contract of the Model pool (Berman et al. 1996, section 4.3.4). Planners, the Selector and the
-Estimator know a model only through it, so a user's own (``--model module:name``) works everywhere. The contract
-is executable: `check_model` holds an implementation to it, ours in the tests and a user's own when it is loaded.
+The contract of the Model pool (Berman et al. 1996, section 4.3.4). Planners, the Selector and the Estimator use
+a model only through it, so a user's own model (``--model module:name``) works everywhere. The contract is
+executable: `check_model` tests the built-in models in the tests, and a user's model when it is loaded.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ CommunicationOf = Callable[[Orders], Seconds]
 class SpeedFunction:
     """Dedicated processor seconds per point of one slot, piecewise linear in the rows of its strip.
 
-    Caches and paging make it no constant (functional performance models, Lastovetsky and Reddy).
-    Outside the measured sizes the nearest value holds. Where a straight line between two sizes would
-    say that a larger strip takes less time, the time itself is taken as straight.
+    The speed is not constant because of caches and paging (functional performance models, Lastovetsky and
+    Reddy). Outside the measured sizes the nearest value applies. If interpolated speeds between two sizes would
+    give a larger strip less time, the time is interpolated instead.
 
     Attributes
     ----------
     rows
-        Strip sizes measured, ascending; one slot's rows.
+        Measured strip sizes, ascending: rows of one slot.
     seconds_per_point
-        One value for each.
+        Processor seconds per point at each size.
     error
         Relative standard deviation of the measurements.
     columns
-        Points of a row where it was measured; 0 where that does not matter.
+        Points of a row in the measurement; 0 if irrelevant.
     memory
-        Bytes that a strip may take in a memory of the implementation's own, as a GPU's; infinite where it is in
-        the host's.
+        Bytes that a strip may take in a separate memory, for example a GPU's; infinite if it is in the host's
+        memory.
     points
-        Of the whole grid where it was measured; 0 where that is not known.
+        Points of the whole grid in the measurement; 0 if unknown.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class SpeedFunction:
 
     @classmethod
     def constant(cls, seconds_per_point: float, error: float = 0.0) -> SpeedFunction:
-        """Return the function that is the same for every strip."""
+        """Return a function with the same value for every strip."""
         return cls((1.0,), (seconds_per_point,), error)
 
     @classmethod
@@ -80,7 +80,8 @@ class SpeedFunction:
     ) -> SpeedFunction:
         """Return the function through (rows, seconds per point, absolute error) measurements.
 
-        A strip never takes less time than a smaller one: where noise says so, the earlier time holds.
+        A strip never takes less time than a smaller strip: where noise contradicts this, the smaller strip's
+        time applies.
         """
         rows, speeds, errors, longest = [], [], [], 0.0
         for size, seconds, error in sorted(points):
@@ -92,7 +93,7 @@ class SpeedFunction:
         return cls(tuple(rows), tuple(speeds), error, columns, memory, grid_points)
 
     def on(self, columns: int) -> SpeedFunction:
-        """Return the function for rows of so many points: what fits a cache is points, not rows.
+        """Return the function for rows with `columns` points: caches hold points, so strip sizes scale.
 
         Examples
         --------
@@ -105,9 +106,9 @@ class SpeedFunction:
         return replace(self, rows=tuple(r * stretch for r in self.rows), columns=columns)
 
     def size_factor(self, points: float) -> float:
-        """Return by what factor a grid of so many points is larger or smaller than those it was measured for.
+        """Return the factor by which a grid of `points` points is larger or smaller than the measured range.
 
-        1 from the smallest measured strip to the whole grid, and where neither is known.
+        It is 1 from the smallest measured strip to the whole measured grid, and if the range is unknown.
 
         Examples
         --------
@@ -132,7 +133,7 @@ class SpeedFunction:
         less, more = self.rows[k - 1], self.rows[k]
         low, high = self.seconds_per_point[k - 1], self.seconds_per_point[k]
         weight = (rows - less) / (more - less)
-        if high * (2 * more - less) < low * more:  # the slope of rows * speed at its upper end
+        if high * (2 * more - less) < low * more:  # rows * speed would fall at the upper end
             return (less * low + weight * (more * high - less * low)) / rows
         return low + weight * (high - low)
 
@@ -144,24 +145,24 @@ class SpeedFunction:
 class ModelTemplate(ABC):
     """Seconds of one iteration on each host of a resource set: T = computation + communication.
 
-    Both methods must be pure: the same set and rows give the same seconds for as long as the model
-    lives, because every candidate of one decision is compared under the same weather. Computation
-    must not fall when rows grow; communication must not depend on rows.
+    Both methods must be pure: one model always gives the same seconds for the same set and rows, because all
+    candidates of a decision are compared under the same weather. Computation must not fall when rows grow;
+    communication must not depend on rows.
     """
 
     @property
     def knows_co_run_slowdown(self) -> bool:
-        """Whether it has a factor of its own for hosts that are not alone (`Learned.co_run_slowdown`)."""
+        """Whether it has a separate factor for hosts that are not alone (`Learned.co_run_slowdown_of`)."""
         return False
 
     @property
     def follows_rows(self) -> bool:
-        """Whether each host computes in proportion to the rows that a planner gave it."""
+        """Whether each host computes in proportion to its planned rows."""
         return True
 
     @property
     def borders_at_once(self) -> bool:
-        """Whether a host's two borders cost the longer of them; else their sum, as in the paper."""
+        """Whether a host's two borders overlap, so that the longer counts; else their sum, as in the paper."""
         return False
 
     def at_borders(self, above: Seconds, below: Seconds) -> Seconds:
@@ -178,7 +179,7 @@ class ModelTemplate(ABC):
 
     @property
     def shares_processors(self) -> bool:
-        """Whether a host's computation depends on which others are in the set."""
+        """Whether a host's computation depends on the other hosts of the set."""
         return False
 
     @abstractmethod
@@ -192,7 +193,8 @@ class ModelTemplate(ABC):
     def communication_among(self, hosts: Sequence[Host]) -> CommunicationOf:
         """Return a function: ordered subsets of `hosts`, by index, shape (sets, size) -> their C_i, same shape.
 
-        What `communication` says of each of the sets; where borders do not share links, the borders of the pairs.
+        The values equal those of `communication` for each set. If borders do not share links, they are computed
+        from pairs.
         """
         if self.borders_at_once:
             return lambda orders: np.array(
@@ -208,15 +210,15 @@ class ModelTemplate(ABC):
         return communication
 
     def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
-        """Return the factor by which an iteration is longer than the largest T_i, as hosts are late by turns.
+        """Return the factor by which an iteration exceeds the largest T_i, because hosts are late by turns.
 
-        `busy` are the T_i of the set, shape (hosts,). A model that knows nothing of it says 1.
+        `busy` are the T_i of the set, shape (hosts,). A model without stragglers returns 1.
         """
         del resources, busy
         return 1.0
 
     def busy_seconds(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return T_i, what each host computes and communicates, shape (hosts,)."""
+        """Return T_i, the seconds each host computes and communicates, shape (hosts,)."""
         return np.asarray(self.computation(resources, rows) + self.communication(resources))
 
     def set_seconds(self, resources: Sequence[Host], rows: Rows) -> float:
@@ -229,17 +231,17 @@ class ModelTemplate(ABC):
         return self.set_seconds(schedule.resources, np.array(schedule.rows, dtype=float))
 
     def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
-        """Return p_i at equal strips: what a linear planner or a search takes for constant."""
+        """Return p_i at equal strips; linear planners and the search treat it as constant."""
         equal = np.full(len(resources), total / max(1, len(resources)))
         return np.asarray(self.computation(resources, equal) / equal)
 
     def memory(self, rows: float) -> float:
-        """Return the bytes a strip of `rows` rows needs; 0 when the model knows no memory."""
+        """Return the bytes a strip of `rows` rows needs; 0 if the model ignores memory."""
         del rows
         return 0.0
 
     def memory_of(self, allocation: Allocation) -> float:
-        """Return the bytes that a host needs for what it has of the grid."""
+        """Return the bytes that a host needs for its part of the grid."""
         return self.memory(allocation.rows)
 
     def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
@@ -247,7 +249,7 @@ class ModelTemplate(ABC):
         return np.full(len(resources), total, dtype=np.int64)
 
     def least_rows(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
-        """Return the fewest rows each host is to have where it has any, 1 or more, shape (hosts,)."""
+        """Return the least rows of each host that has work, 1 or more, shape (hosts,)."""
         del total
         return np.ones(len(resources), dtype=np.int64)
 
@@ -293,14 +295,14 @@ def rows_by_bisection(
 
 
 STEEPNESS = 4
-"""A host that is done in three quarters of the longest time is the last in few iterations: 0.75 ** 4 = 0.32."""
+"""Exponent: a host that needs three quarters of the longest time is seldom the last: 0.75 ** 4 = 0.32."""
 
 
 def bottleneck_evenness(seconds: Seconds) -> float:
-    """Return how even a set is: 0 if one host takes by far the longest, 1 if all take as long.
+    """Return the evenness of a set: 0 if one host takes by far the longest, 1 if all take equally long.
 
-    The straggler factor is learned, and holds, where all hosts are done together. Where all wait for one host, as
-    with equal strips on unequal hosts, no other can be the straggler.
+    The straggler factor is learned and applies if all hosts finish at the same time. If all wait for one host,
+    for example with equal strips on unequal hosts, no other host can be the straggler.
 
     Examples
     --------
@@ -314,12 +316,12 @@ def bottleneck_evenness(seconds: Seconds) -> float:
 
 
 def set_straggler_factor(seconds: Seconds, straggler_factor: float) -> float:
-    """Return the straggler factor of one plan, given how long each host computes and communicates without it.
+    """Return the straggler factor of one plan, given the busy seconds of each host without it.
 
     Raises
     ------
     ValueError
-        A factor below 1: no lateness of a host makes an iteration shorter.
+        The factor is below 1: lateness cannot make an iteration shorter.
 
     Examples
     --------
@@ -341,7 +343,7 @@ def check_model(model: ModelTemplate, hosts: Sequence[Host], total: int) -> None
     Raises
     ------
     ModelError
-        What the model did, and what its contract asks for.
+        The model broke its contract; the message names the result and the rule.
 
     Examples
     --------
@@ -425,7 +427,7 @@ def _caps(model: ModelTemplate, resources: Sequence[Host], total: int) -> None:
 
 
 def _broken(model: ModelTemplate, how: str, *, code: str, field: str) -> ModelError:
-    """Return the error of a model, with the place of the method that broke the contract."""
+    """Return the error of a model, with the location of the method that broke the contract."""
     name, place = type(model).__name__, place_of_function(getattr(type(model), field, None))
     where = f"{place['file']}:{place['line']}: " if place else ""
     text = " ".join(f"{where}{name}: {how}".split())  # numpy breaks long arrays into lines

@@ -1,9 +1,9 @@
-"""`PartitionedModel`: a model of a schedule whose ranks own whole partitions of the data, not the planned rows.
+"""`PartitionedModel`: model of a schedule in which ranks own whole partitions of the data, not planned rows.
 
-Task decomposition of van Albada et al. 1999 ("Job preparation"). A tight fit is one partition a rank, as planners
-take it. A redundant decomposition has several equal partitions a rank: a rank owns a whole number of them, more or
-less than its rows. A sparse one has fewer partitions than ranks: some ranks own none, compute nothing and have no
-borders.
+Task decomposition of van Albada et al. 1999 ("Job preparation"). A tight decomposition has one partition per
+rank, as planners assume. A redundant decomposition has several equal partitions per rank; a rank owns a whole
+number of them, more or less than its planned rows. A sparse decomposition has fewer partitions than ranks: some
+ranks own none, compute nothing and have no borders.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from apples.resources import Host
 from apples.resources.schedule import Allocation, Schedule
 
 MAX_PARTITIONS = 32
-"""Partitions a rank, above which no rank computes 7 % longer than another: then rows are taken as planned."""
+"""With more partitions per rank, no rank computes 7 % longer than another, so the planned rows are used."""
 
 
 def idle_ranks(asked: Decomposition) -> int:
-    """Return how many ranks have no partition at the start."""
+    """Return the number of ranks without a partition at the start."""
     return asked.number if asked.kind == "sparse" else 0
 
 
 def shared_out(
     asked: Decomposition, schedule: Schedule
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the share of each partition, and what each rank computes beside one partition a rank.
+    """Return the share of each partition, and each rank's computing relative to one partition per rank.
 
-    Ranks are as fast as the rows that the planner gave them.
+    The speed of a rank is taken as proportional to its planned rows.
     """
     return _shared_out(asked, tuple(_ranks(schedule)))
 
 
 def host_loads(asked: Decomposition, schedule: Schedule) -> tuple[float, ...]:
-    """Return how many times as long each host computes as with one partition a rank: its longest rank.
+    """Return the computing of each host's longest rank, relative to one partition per rank.
 
-    0: all its ranks are idle. 1 where the decomposition makes no difference, or leaves no rank a partition: such
-    a schedule is refused.
+    It is 0 if all ranks of a host are idle. It is 1 if the decomposition makes no difference, or if no rank has
+    a partition (such a schedule is refused).
     """
     ranks = sum(a.ranks for a in schedule.allocations)
     alike = asked.kind == "tight" or asked.number > MAX_PARTITIONS
@@ -74,16 +74,16 @@ def _shared_out(
 
 @dataclass(frozen=True)
 class PartitionedModel(ModelTemplate):
-    """The model of one schedule under a decomposition; its methods are asked for the schedule's hosts in order.
+    """The model of one schedule under a decomposition; its methods expect the schedule's hosts in order.
 
     Attributes
     ----------
     model
-        Of the schedule as it was planned.
+        Model of the planned schedule.
     working
-        The same of those hosts alone that own a partition.
+        Model of only those hosts that own a partition.
     loads
-        Of each host: how many times as long it computes as planned; 0: it owns no partition.
+        Computing of each host relative to the plan; 0: it owns no partition.
     """
 
     model: ModelTemplate
@@ -99,30 +99,30 @@ class PartitionedModel(ModelTemplate):
 
     @property
     def follows_rows(self) -> bool:
-        """Whether each host computes in proportion to its rows: no."""
+        """False: hosts do not compute in proportion to their planned rows."""
         return False
 
     @property
     def knows_co_run_slowdown(self) -> bool:
-        """Whether the model has a factor of its own for hosts that are not alone."""
+        """Whether the planned model has a separate factor for hosts that are not alone."""
         return self.model.knows_co_run_slowdown
 
     @property
     def borders_at_once(self) -> bool:
-        """Whether a host's two borders cost the longer of them."""
+        """Whether a host's two borders overlap, so that the longer counts."""
         return self.model.borders_at_once
 
     @property
     def shares_processors(self) -> bool:
-        """Whether a host's computation depends on which others are in the set."""
+        """Whether a host's computation depends on the other hosts of the set."""
         return self.model.shares_processors
 
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return the seconds each host computes on its partitions, 0 where it owns none, shape (hosts,)."""
+        """Return the seconds each host computes on its partitions, 0 if it owns none, shape (hosts,)."""
         return np.asarray(np.array(self.loads) * self.model.computation(resources, rows))
 
     def communication(self, resources: Sequence[Host]) -> Seconds:
-        """Return C_i, 0 where a host owns no partition, shape (hosts,)."""
+        """Return C_i, 0 if a host owns no partition, shape (hosts,)."""
         seconds = np.zeros(len(resources))
         seconds[self._works] = self.working.communication(self._those(resources))
         return seconds
@@ -144,7 +144,7 @@ class PartitionedModel(ModelTemplate):
         return self.model.memory(rows)
 
     def memory_of(self, allocation: Allocation) -> float:
-        """Return the bytes that a host needs for what it was planned to have of the grid."""
+        """Return the bytes that a host needs for its planned part of the grid."""
         return self.model.memory_of(allocation)
 
     def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
@@ -154,7 +154,7 @@ class PartitionedModel(ModelTemplate):
     def draw(
         self, resources: Sequence[Host], rows: Rows, generator: np.random.Generator, count: int
     ) -> Seconds:
-        """Return draws of T: those of the planned rows, times how much longer each host is busy."""
+        """Return draws of T: draws for the planned rows, times each host's busy time relative to the plan."""
         planned = self.model.busy_seconds(resources, rows)
         planned *= self.model.lateness(resources, planned)
         busy = self.busy_seconds(resources, rows)

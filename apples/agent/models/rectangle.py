@@ -1,8 +1,9 @@
-"""`RectangleModel`: T_i = A_i P_i + C_i for a grid cut into rectangles, one a host.
+"""`RectangleModel`: T_i = A_i P_i + C_i for a grid cut into rectangles, one per host.
 
-A_i = rows_i * columns_i; P_i is that of the strip model. C_i sums, over all rectangles that share a part of a side
-with host i's, sending and receiving the points along that part: columns of unequal rows give a host several
-neighbours on a side. A message to each of them costs the latency in full, the bytes are in proportion to the part.
+A_i = rows_i * columns_i; P_i is that of the strip model. C_i is a sum over all rectangles that share a part of
+a side with that of host i: sending and receiving the points along that part. With columns of unequal rows, a
+host has several neighbours on a side. A message to each neighbour costs the full latency; the bytes are
+proportional to the shared part.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ Indices = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Contacts:
-    """Where rectangles touch along a side: a pair of them, by index, and the points of the part they share.
+    """The places where two rectangles touch along a side: their indices, and the points of the shared part.
 
-    A pair that touches is there once, the one above or to the left first; corners are no contact.
+    Each pair appears once, with the upper or left rectangle first. Corners do not count as contact.
     """
 
     first: Indices
@@ -35,11 +36,11 @@ class Contacts:
 
 
 def contacts(rectangles: Sequence[Rectangle]) -> Contacts:
-    """Return where some rectangles, none of which overlap, touch.
+    """Return the contacts of rectangles that do not overlap.
 
     Examples
     --------
-    A tall one at the left, two beside it:
+    A tall rectangle at the left, two beside it:
 
     >>> touching = contacts([Rectangle(0, 9, 0, 4), Rectangle(0, 3, 4, 6), Rectangle(3, 6, 4, 6)])
     >>> list(zip(touching.first.tolist(), touching.second.tolist(), touching.points.tolist()))
@@ -56,10 +57,10 @@ def contacts(rectangles: Sequence[Rectangle]) -> Contacts:
 def _along(
     end: Indices, begin: Indices, low: Indices, high: Indices
 ) -> tuple[Indices, Indices, Indices]:
-    """Return the pairs of which one ends where the other begins, and how much of [low, high) they share.
+    """Return the pairs where one rectangle ends at the other's beginning, and their shared part of [low, high).
 
-    All lines are laid one behind the other on one axis; on it the sides that end at a line do not overlap, nor do
-    those that begin there, so those that meet a side are neighbours in order.
+    All lines are laid end to end on one axis. On it, sides that end at a line do not overlap, nor do sides that
+    begin there, so the sides that touch a given side are consecutive in order.
     """
     stretch = int(high.max()) + 1
     ending, beginning = np.argsort(end * stretch + low), np.argsort(begin * stretch + low)
@@ -75,7 +76,7 @@ def _along(
 
 
 def covered_once(rectangles: Sequence[Rectangle], rows: int, columns: int) -> int:
-    """Return how many points of a grid are in exactly one of some rectangles, of those that lie inside it.
+    """Return the number of grid points in exactly one rectangle, of the rectangles that lie inside the grid.
 
     Examples
     --------
@@ -106,27 +107,27 @@ def covered_once(rectangles: Sequence[Rectangle], rows: int, columns: int) -> in
 
 @dataclass(frozen=True)
 class RectangleModel(StripModel):
-    """The strip model for hosts that have rectangles; its methods are asked for the hosts in their order.
+    """The strip model for hosts with rectangles; its methods expect the hosts in the order of `rectangles`.
 
-    Rows are `Allocation.rows`: those of the whole grid's width that have as many points. Borders are exchanged
-    every iteration, whatever an implementation does with strips.
+    Rows are `Allocation.rows`: the number of full-width rows with as many points. Borders are exchanged every
+    iteration, also by an implementation that makes several sweeps per exchange with strips.
 
     Attributes
     ----------
     rectangles
-        Of the hosts of the set, in its order.
+        Rectangles of the hosts of the set, in its order.
     """
 
     rectangles: tuple[Rectangle, ...] = ()
 
     @classmethod
     def like(cls, model: ModelTemplate) -> RectangleModel:
-        """Return the model under the conditions of a strip model, of no rectangles yet.
+        """Return the model under the conditions of a strip model, still without rectangles.
 
         Raises
         ------
         ModelError
-            The model is another one, and nothing is known of what it says of rectangles. Permanent.
+            The model is not a strip model, so it has no costs for rectangles. Permanent.
         """
         if type(model) is not StripModel:
             raise ModelError(
@@ -138,13 +139,13 @@ class RectangleModel(StripModel):
         return cls(**{**known, "sweeps": 1})
 
     def room(self, resources: Sequence[Host]) -> Seconds:
-        """Return how many points each host has memory for, a border of one point all around included."""
+        """Return the number of points that each host's memory holds, with a border of one point all around."""
         free = np.array([self.free_memory(host) for host in resources])
         room = (free - self.application.fixed_bytes) / self.application.point_bytes
         return np.asarray(np.maximum(room, 0.0))
 
     def memory_of(self, allocation: Allocation) -> float:
-        """Return arrays * (rows + 2) * (columns + 2) * element_bytes, and what every host holds anyway."""
+        """Return arrays * (rows + 2) * (columns + 2) * element_bytes, plus the replicated data."""
         mine = allocation.rectangle
         if mine is None:
             return super().memory_of(allocation)
@@ -152,13 +153,13 @@ class RectangleModel(StripModel):
 
     # -------------------------------------------------------------- communication
     def communication(self, resources: Sequence[Host]) -> Seconds:
-        """Return C_i: the parts of the sides shared with others, less what quotas give back of them."""
+        """Return C_i: the seconds at the sides shared with others, less the credit of quotas."""
         return self.communication_at(resources, self.rectangles)
 
     def communication_at(
         self, resources: Sequence[Host], rectangles: Sequence[Rectangle]
     ) -> Seconds:
-        """Return C_i where the hosts have these rectangles."""
+        """Return C_i of the hosts with these rectangles."""
         touching = contacts(rectangles)
         transfers = self._transfers(resources, touching)
         seconds = self._at_contacts(touching, transfers, len(resources))
@@ -177,7 +178,7 @@ class RectangleModel(StripModel):
         return [float(each) for each in self._transfers(resources, contacts(self.rectangles))]
 
     def _at_contacts(self, touching: Contacts, seconds: Seconds, count: int) -> Seconds:
-        """Return what each host spends at all its contacts: the sum, or where they go at once the longest."""
+        """Return the seconds of each host at all its contacts: their sum, or the longest if they overlap."""
         if self.borders_at_once:
             longest = np.zeros(count)
             np.maximum.at(longest, touching.first, seconds)
@@ -187,10 +188,10 @@ class RectangleModel(StripModel):
         return np.asarray(sum(np.bincount(*each) for each in both), dtype=float)
 
     def _transfers(self, resources: Sequence[Host], touching: Contacts) -> Seconds:
-        """Return the seconds of each contact, shared links shared.
+        """Return the seconds of each contact, with the bandwidth of shared links divided.
 
-        Contacts of the same two sites cost the same up to their length, but where something is known of a host
-        beyond its site: so many hosts take few questions.
+        Contacts between the same two sites differ only by their length, unless a host has a link of its own. So
+        few links must be computed for many hosts.
         """
         first, second = touching.first, touching.second
         sites: dict[str, int] = {}
@@ -216,7 +217,7 @@ class RectangleModel(StripModel):
         return np.asarray(messages + np.where(least == most, sizes, crossing))
 
     def _parts(self, a: Host, b: Host) -> tuple[float, float]:
-        """Return the seconds of the messages and of the bytes of a border as long as a row."""
+        """Return the seconds of the messages and of the bytes of a border with the length of a row."""
         if self.links.of(a, b) is not None:
             border = self._border(a, b)
             return border.messages, border.size

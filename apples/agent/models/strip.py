@@ -1,8 +1,8 @@
-"""`StripModel`: T_i = A_i P_i + C_i for a grid cut into strips, one a host (Berman et al. 1996, section 2.1).
+"""`StripModel`: T_i = A_i P_i + C_i for a grid of strips, one per host (Berman et al. 1996, section 2.1).
 
-A_i = columns * rows_i; P_i = seconds_per_point / (cpu * slots); C_i sums, over the strip's neighbours,
-sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i + C_i); sections 2.1 and
-4.3.4 and the linearity of the system need C_i outside, so that is what is meant.)
+A_i = columns * rows_i; P_i = seconds_per_point / (cpu * slots); C_i is the sum over the strip's neighbours of
+sending and receiving one border row. (Section 4.6 of the paper prints A_i (P_i + C_i), but sections 2.1 and
+4.3.4 and the linearity of the system require C_i outside.)
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from hat import Application
 from nws import available_share
 
 DUTY_ROUNDS = 2
-"""Of the fixed point of shares and of the part of an iteration that each host computes in."""
+"""Rounds of the fixed point between CPU shares and the part of an iteration in which each host computes."""
 KEPT_SHARES = 64
-"""Sets whose hosts' shares are kept: a planner asks for the same ones over and over."""
+"""Sets in the cache of CPU shares: a planner asks for the same sets repeatedly."""
 EPSILON_SECONDS = 1e-12
 """Lower bound of a divisor: shorter than any computation."""
 MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
@@ -54,12 +54,12 @@ MEAN_ABSOLUTE_TO_SD = 1.2533141373155003
 
 @dataclass(frozen=True, slots=True)
 class _Border:
-    """Seconds at the border of two hosts: those of its messages, and those of its bytes.
+    """Seconds at the border of two hosts: seconds of its messages, and seconds of its bytes.
 
     Attributes
     ----------
     error
-        Relative standard deviation of both, as runs showed it.
+        Relative standard deviation of both, from runs.
     """
 
     messages: float
@@ -67,7 +67,7 @@ class _Border:
     error: float
 
     def seconds(self, borders: int) -> float:
-        """Return the seconds it takes where so many borders share its link."""
+        """Return the seconds of the border if `borders` borders share its link."""
         return self.messages + borders * self.size
 
 
@@ -80,8 +80,8 @@ OWN_CPU = 0.95
 def standstill(conditions: Conditions, host: Host) -> float:
     """Return the longest time for which a process on a host may not run, in seconds.
 
-    Under a quota q it stands still for 1 - q of the period at most. Beside other processes on its CPU it waits for
-    a slice of the scheduler. On a CPU of its own it is 0.
+    Under a quota q, a process stops for at most 1 - q of the period. Beside other processes on its CPU, it
+    waits for a slice of the scheduler. On a CPU of its own, the time is 0.
     """
     quota = conditions.quota(host, host.slots)
     if quota is not None:
@@ -90,7 +90,7 @@ def standstill(conditions: Conditions, host: Host) -> float:
 
 
 def no_stragglers(resources: Sequence[Host]) -> float:
-    """Return the straggler factor of a set without learned runs: none."""
+    """Return 1, the straggler factor of a set without learned runs."""
     del resources
     return 1.0
 
@@ -108,27 +108,27 @@ class StripModel(ModelTemplate):
     speeds
         `SpeedFunction` of each host, by name.
     links
-        What runs measured of links. As soon as there is anything, borders are what a transfer was measured to
-        be: both ways at once, a host's two borders at once, and those that cross from one site to another
-        sharing that link. Before, they are the paper's sums.
+        Links measured by runs. With any link in use, borders follow the measured transfers: both directions
+        overlap, a host's two borders overlap, and borders between the same two sites share the link. Without
+        measured links, borders are the paper's sums.
     border_waits
-        Seconds that each border of a host waits because the host is throttled, learned from runs, by name; at
-        most one standstill of the host. 0 for others.
+        Learned wait of each border of a throttled host, by host name, in seconds; at most one standstill of the
+        host. 0 for others.
     straggler_factor_of
-        By set of hosts: factor on the iteration learned from runs, where all hosts are done together: every
-        iteration waits for the host that is late in it (`model.set_straggler_factor` has the other cases).
+        Returns the learned factor on the iteration of a set of hosts that finish together: every iteration
+        waits for its latest host. `model.set_straggler_factor` has the other cases.
     co_run_slowdown
-        Factor on a host's computing where it is not alone, by name; 1 for others.
+        Factor on a host's computing if it is not alone, by name; 1 for others.
     share_bias
-        Factor on the share of a CPU that a process of a host gets, learned from runs, by name; 1 for others.
+        Learned factor on the CPU share of a process of a host, by name; 1 for others.
     risk
-        How many mean absolute forecast errors later than the mean to plan for.
+        Mean absolute forecast errors that are added to the mean.
     memory_limit
         The user's own bound on the bytes of a strip.
     sweeps
-        Iterations between two exchanges of borders, which then are of as many rows: the same bytes an
-        iteration in fewer messages. The rows that neighbours compute twice are in the speeds: calibration
-        measures such an implementation between two other strips.
+        Iterations between two exchanges of borders. Borders then have as many rows: the same bytes per
+        iteration in fewer messages. The speeds include the rows that neighbours compute twice, because
+        calibration measures such an implementation between two other strips.
     """
 
     application: Application
@@ -167,27 +167,27 @@ class StripModel(ModelTemplate):
 
     @property
     def knows_co_run_slowdown(self) -> bool:
-        """Whether it has a factor of its own for hosts that are not alone: yes."""
+        """True: the model has a separate factor for hosts that are not alone."""
         return True
 
     @property
     def shares_processors(self) -> bool:
-        """Whether two hosts of the list stand for the same CPUs of one machine."""
+        """Whether two hosts of the list represent the same CPUs of one machine."""
         return bool(self._co_located)
 
     # ---------------------------------------------------------------- computation
     def share(
         self, host: Host, present: frozenset[str], duty: Mapping[str, float] | None = None
     ) -> float:
-        """Return the share of a CPU one of our processes on `host` gets beside the other hosts `present`.
+        """Return the CPU share of one process of the application on `host` beside the other hosts `present`.
 
-        The weather says what one new process would get; ours are several: the host's own slots, the ranks of
-        hosts of the set that stand for the same CPUs, and those on other CPUs of the same machine.
+        The weather gives the share of one new process. The application has several: the host's own slots, the
+        ranks of other hosts on the same CPUs, and ranks on other CPUs of the same machine.
 
         Parameters
         ----------
         duty
-            By host: the part of an iteration in which it computes; 1 for others.
+            The part of an iteration in which a host computes, by host; 1 for others.
         """
         return self._shares_of(present | {host.name}, duty or {})[host.name]
 
@@ -214,9 +214,9 @@ class StripModel(ModelTemplate):
         duty: Mapping[str, float],
         busy: dict[frozenset[str], float],
     ) -> float:
-        """Return the share that a quota which others share does not limit yet.
+        """Return the share before the limit of a quota shared with other hosts.
 
-        `busy` keeps what is busy on a machine from one host to the next.
+        `busy` caches the busy processes by machine.
         """
         hosts = self.conditions.hosts
         neighbours = self._co_located.get(host.name, frozenset()) & present
@@ -235,12 +235,12 @@ class StripModel(ModelTemplate):
         return self.conditions.share(host, ours, max(0.0, elsewhere), sharing=0)
 
     def _together(self, host: Host, resources: Sequence[Host]) -> list[int]:
-        """Return the places in the set of `host` and of those that share its CPUs."""
+        """Return the indices in the set of `host` and of the hosts that share its CPUs."""
         names = self._co_located[host.name] | {host.name}
         return [i for i, one in enumerate(resources) if one.name in names]
 
     def _row_seconds(self, host: Host, share: float, rows: float) -> float:
-        """Return p_i: seconds for one row when the strip has `rows` rows and each process this share of a CPU."""
+        """Return p_i: seconds of one row if the strip has `rows` rows and each process gets this CPU share."""
         cpu = self.conditions.cpu(host)
         speed = self.speeds[host.name].at(rows / host.slots)
         mean = self.application.columns * speed * self._beside_others(host)
@@ -248,7 +248,7 @@ class StripModel(ModelTemplate):
         return mean * (1.0 + self.risk * shortfall_of(cpu) / max(cpu.value, MIN_SHARE))
 
     def _biased(self, host: Host, share: float) -> float:
-        """Return a share with what runs taught of it: no process gets more than a CPU, or than its quota."""
+        """Return a share times its learned bias, limited to one CPU and to the quota."""
         bias = self.share_bias.get(host.name, 1.0)
         if bias == 1.0:
             return share
@@ -256,11 +256,11 @@ class StripModel(ModelTemplate):
         return max(MIN_SHARE, min(quota, share * bias))
 
     def _beside_others(self, host: Host) -> float:
-        """Return the factor on a host's computing that it owes to the others of its set."""
+        """Return the co-run slowdown of a host beside other hosts of its set."""
         return self.co_run_slowdown.get(host.name, 1.0)
 
     def _constant_row_seconds(self, host: Host) -> float | None:
-        """Return p_i where it depends on nothing but the host, else None."""
+        """Return p_i if it depends only on the host, else None."""
         shared = host.name in self._co_located or host.name in self._shared
         if shared or len(self.speeds[host.name].rows) > 1:
             return None
@@ -271,10 +271,10 @@ class StripModel(ModelTemplate):
         return known
 
     def computation(self, resources: Sequence[Host], rows: Rows) -> Seconds:
-        """Return A_i P_i; a host that is done early leaves shared CPUs to the others, and is no straggler."""
+        """Return A_i P_i; a host that finishes early leaves shared CPUs to the others and causes no lateness."""
         seconds = self._under_full_contention(resources, rows)
         if len(resources) > 1 and any(host.name in self._shared for host in resources):
-            for _ in range(DUTY_ROUNDS):  # who waits leaves more to the others of its machine
+            for _ in range(DUTY_ROUNDS):  # a waiting host leaves CPU time to others of its machine
                 duty = seconds / max(float(seconds.max()), EPSILON_SECONDS)
                 busy = dict(zip((h.name for h in resources), duty.tolist(), strict=True))
                 seconds = self._under_full_contention(resources, rows, busy)
@@ -290,15 +290,15 @@ class StripModel(ModelTemplate):
         return seconds
 
     def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
-        """Return the straggler factor of this plan; of one host what its ranks take to meet one another."""
+        """Return the straggler factor of this plan; for one host, the factor of waits between its ranks."""
         factor = self.straggler_factor_of(resources)
         return factor if len(resources) == 1 else set_straggler_factor(busy, factor)
 
     def _processor_sharing_finish(self, hosts: Sequence[Host], crowded: Seconds) -> Seconds:
-        """Return when each of some hosts on the same CPUs is done, given its time if none ever were.
+        """Return the finish time of each host on the same CPUs, given its time if no host ever finished.
 
-        Processor sharing: while k processes of ours are left beside m others, each gets
-        width / (m + k); a host that is done hands its part on.
+        Processor sharing: while k processes of the application run beside m others, each gets width / (m + k).
+        A host that finishes leaves its part to the rest.
         """
         width = self.conditions.width(hosts[0])
         others = self.conditions.competitors(hosts[0])
@@ -307,7 +307,7 @@ class StripModel(ModelTemplate):
         finished, clock, served = np.zeros(len(hosts)), 0.0, 0.0
         order = np.argsort(crowded, kind="stable")
         for place, i in enumerate(order):
-            # `served` is the work done so far, in seconds at the full crowd; fewer processes do the rest faster.
+            # `served` is the work done so far, in seconds under full contention; fewer processes are faster.
             left = int(slots[order[place:]].sum())
             speedup = available_share(others, width, left) / full
             clock += (crowded[i] - served) / speedup
@@ -316,14 +316,14 @@ class StripModel(ModelTemplate):
         return finished
 
     def seconds_per_row(self, resources: Sequence[Host], total: int) -> Seconds:
-        """Return p_i at equal strips, none of the hosts done before the others."""
+        """Return p_i at equal strips, as if no host finished before the others."""
         equal = np.full(len(resources), total / max(1, len(resources)))
         return np.asarray(self._under_full_contention(resources, equal) / equal)
 
     def _under_full_contention(
         self, resources: Sequence[Host], rows: Rows, duty: Mapping[str, float] | None = None
     ) -> Seconds:
-        """Return A_i P_i as if all hosts that share CPUs worked to the end; a lone host is no straggler."""
+        """Return A_i P_i as if all hosts that share CPUs worked to the end; one host has no co-run slowdown."""
         shares: Mapping[str, float] | None = None
         seconds = np.empty(len(resources))
         for i, (host, strip) in enumerate(zip(resources, np.asarray(rows).tolist(), strict=True)):
@@ -338,7 +338,7 @@ class StripModel(ModelTemplate):
     def _shares_in(
         self, resources: Sequence[Host], duty: Mapping[str, float] | None
     ) -> Mapping[str, float]:
-        """Return `share` of each host of a set; kept for a while where it does not depend on a duty."""
+        """Return `share` of each host of a set; cached if no `duty` is given."""
         present = frozenset(host.name for host in resources)
         known = self._shares.get(present) if duty is None else None
         if known is None:
@@ -356,7 +356,7 @@ class StripModel(ModelTemplate):
         p = self._under_full_contention(resources, np.ones(len(resources)))
 
         def rows_within(seconds: Seconds) -> Rows:
-            # T - C loses bits that the product does not: round up a little, then check.
+            # T - C loses bits that the product keeps: round up a little, then check.
             rows = np.floor(np.clip(seconds / p, 0, total) + 1e-6)
             return np.asarray(np.where(rows * p > seconds, np.maximum(rows - 1, 0), rows))
 
@@ -365,7 +365,7 @@ class StripModel(ModelTemplate):
     # -------------------------------------------------------------- communication
     @property
     def borders_at_once(self) -> bool:
-        """Whether runs measured what borders take: then those of one host go at once."""
+        """Whether runs measured borders: then the borders of one host overlap."""
         return bool(self.links)
 
     def border(self, a: Host, b: Host) -> float:
@@ -397,7 +397,7 @@ class StripModel(ModelTemplate):
         )
 
     def _border_wait(self, a: Host, b: Host) -> float:
-        """Return the seconds that a border waits for throttled ends, on average of an iteration."""
+        """Return the mean seconds per iteration that a border waits for throttled ends."""
         waits = (
             min(self.border_waits.get(host.name, 0.0), standstill(self.conditions, host))
             for host in (a, b)
@@ -414,18 +414,18 @@ class StripModel(ModelTemplate):
         return np.array([self.border(host, other) for other in others])
 
     def communication(self, resources: Sequence[Host]) -> Seconds:
-        """Return C_i: the borders with the strip above and the strip below, less what quotas give back of them."""
+        """Return C_i: the borders with the strips above and below, less the credit of quotas."""
         steps = self.border_seconds(resources)
         seconds = self.at_borders(np.array([0.0, *steps]), np.array([*steps, 0.0]))
         return seconds - self._quota_credit(resources, seconds) if self.links else seconds
 
     def _quota_credit(self, resources: Sequence[Host], borders: Seconds) -> Seconds:
-        """Return what of the borders' seconds a CPU quota would have kept a host from computing in anyway.
+        """Return the border seconds in which a CPU quota would have stopped the host's computing anyway.
 
-        A process under a quota q of each period stands still for 1 - q of the time that it computes. What it
-        waits at a border it would have stood still otherwise, up to one period: unused quota does not outlast
-        it. So of a border's C seconds min(C, (1 - q) min(period, T)) are free, T being how long it computes;
-        where several sweeps follow an exchange, all of them and their border are one such case.
+        A process under a quota q of each period stops for 1 - q of its computing time. Its wait at a border
+        replaces such stops, up to one period, because unused quota expires with the period. So of a border's C
+        seconds, min(C, (1 - q) min(period, T)) are free; T is the computing time. If several sweeps follow an
+        exchange, T covers all of them.
         """
         idle, period = self._quotas(resources)
         if not period.any():
@@ -435,7 +435,7 @@ class StripModel(ModelTemplate):
         return np.minimum(borders, idle * np.minimum(period, balanced))
 
     def _quotas(self, hosts: Sequence[Host]) -> tuple[Seconds, Seconds]:
-        """Return the part of a period that each host stands still, and its seconds a sweep; 0 without a quota."""
+        """Return the part of a period in which each host stops, and the period per sweep; 0 without a quota."""
         quotas = [self.conditions.quota(host, host.slots) or (1.0, 0.0) for host in hosts]
         share, period = np.array(quotas).reshape(-1, 2).T
         return 1.0 - share, period / self.sweeps
@@ -481,8 +481,8 @@ class StripModel(ModelTemplate):
     def _quota_credit_among(self, hosts: Sequence[Host]) -> Callable[[Orders, Seconds], Seconds]:
         """Return `_quota_credit` for ordered subsets of `hosts`, by index.
 
-        It compares many sets at once, so the shares are those of equal strips, and of a quota that several
-        hosts share each gets an equal part; what a plan's own rows leave to others is in its estimate.
+        It compares many sets at once, so it assumes equal strips, and equal parts of a quota that several hosts
+        share. The estimate of a plan uses the plan's own rows.
         """
         idle, period = self._quotas(hosts)
         if not period.any():
@@ -500,7 +500,7 @@ class StripModel(ModelTemplate):
         beside = processes(a.machine - {host.name} for a, host in zip(around, hosts, strict=True))
         sharing = processes(a.quota - {host.name} for a, host in zip(around, hosts, strict=True))
         busiest = int(slots.sum()) + 1
-        # By size of the set: p_i by host, our processes beside it, and those of them that share its quota.
+        # By size of the set: p_i by host, number of processes beside it, and of those that share its quota.
         known: dict[int, dict[int, float]] = defaultdict(dict)
 
         def quota_credit(orders: Orders, borders: Seconds) -> Seconds:
@@ -527,7 +527,7 @@ class StripModel(ModelTemplate):
         return quota_credit
 
     def border_seconds(self, resources: Sequence[Host]) -> list[float]:
-        """Return the seconds of the border between each host of a set and the next, shared links shared."""
+        """Return the seconds of the border between each host of a set and the next, with shared links divided."""
         pairs = list(pairwise(resources))
         if not self.links:
             return [self._border(a, b).seconds(1) for a, b in pairs]
@@ -536,11 +536,11 @@ class StripModel(ModelTemplate):
 
     # --------------------------------------------------------------------- memory
     def memory(self, rows: float) -> float:
-        """Return arrays * (rows + 2) * columns * element_bytes, and what every host holds anyway."""
+        """Return arrays * (rows + 2) * columns * element_bytes, plus the replicated data."""
         return self.application.strip_memory(rows)
 
     def free_memory(self, host: Host) -> float:
-        """Return the bytes that a part of the grid may take on `host`, also of a GPU's memory if it lies there."""
+        """Return the bytes that a part of the grid may take on `host`, in its own memory or a GPU's."""
         known = self._free_memory.get((host.name, host.free_memory))
         if known is None:
             own = self.speeds[host.name].memory
@@ -549,7 +549,7 @@ class StripModel(ModelTemplate):
         return known
 
     def caps(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
-        """Return the most rows whose strip fits the forecast free memory, or the GPU's; 0 where none does."""
+        """Return the most rows that fit into the forecast free memory, or the GPU's; 0 if no row fits."""
         empty = self.application.strip_memory(0)
         per_row = self.application.strip_memory(1) - empty
         caps = np.full(len(resources), total, dtype=np.int64)
@@ -560,9 +560,9 @@ class StripModel(ModelTemplate):
         return caps
 
     def least_rows(self, resources: Sequence[Host], total: int) -> npt.NDArray[np.int64]:
-        """Return a row a rank for each sweep between two exchanges: with fewer all must exchange more often.
+        """Return one row per rank and sweep between two exchanges: fewer rows would need more exchanges.
 
-        Where the grid has not so many rows, it is 1.
+        If the grid has fewer rows in all, it is 1.
         """
         least = self.sweeps * np.array([host.slots for host in resources], dtype=np.int64)
         if self.sweeps == 1 or least.sum() > total:
@@ -573,7 +573,7 @@ class StripModel(ModelTemplate):
     def draw(
         self, resources: Sequence[Host], rows: Rows, generator: np.random.Generator, count: int
     ) -> Seconds:
-        """Return draws of T: CPU shares, speeds and links vary by their errors, the strips do not."""
+        """Return draws of T: CPU shares, speeds and links vary by their errors; the strips are fixed."""
         if self.risk:
             return replace(self, risk=0.0).draw(resources, rows, generator, count)
         compute = self.computation(resources, rows)
@@ -587,7 +587,7 @@ class StripModel(ModelTemplate):
         link_sd = self._link_error(resources)
         if not (cpu_sd.any() or speed_sd.any() or link_sd.any()):
             return np.broadcast_to(late * (compute + communicate), (count, len(resources)))
-        # Errors are independent between hosts; a share of the CPU stays between the least there is and all.
+        # Errors are independent between hosts; a CPU share stays between `MIN_SHARE` and 1.
         size = (count, len(resources))
         drawn = np.clip(shares + cpu_sd * generator.standard_normal(size), MIN_SHARE, 1.0)
         slowdown = np.clip(1.0 + speed_sd * generator.standard_normal(size), 0.1, None)
@@ -604,7 +604,7 @@ class StripModel(ModelTemplate):
         return np.divide(both, mean, out=np.zeros_like(mean), where=mean > 0)
 
     def _relative_error(self, a: Host, b: Host) -> float:
-        """Return the relative standard deviation of a border, as runs showed it and as its link is forecast."""
+        """Return the relative standard deviation of a border, from runs and from the forecasts of its link."""
         relative = self._border(a, b).error
         if self.links.of(a, b):
             return relative

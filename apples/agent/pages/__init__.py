@@ -1,1 +1,1 @@
-"""Charts of plans and runs, and how a notebook shows them."""
+"""Charts of plans and runs, and their display in a notebook."""

@@ -1,12 +1,12 @@
-r"""The planners: how a resource set becomes a schedule. The contract is `apples.agent.planners.planner`.
+r"""The planners: each makes a schedule for a resource set. The contract is `apples.agent.planners.planner`.
 
-Read `planner` (the contract, and equal strips, the simplest), `linear` (the paper's linear system),
-`time_balancing` (the default: whole rows and memory caps, exact), `milp` (the same with limits on cost, hosts
-and sites), `rectangles` (columns of unequal rows in place of strips; `columns` has the algorithm).
+Read `planner` (the contract, and equal strips, the simplest planner), `linear` (the paper's linear system),
+`time_balancing` (the default: exact, with whole rows and memory caps), `milp` (the same with limits on cost,
+hosts and sites), `rectangles` (columns of rectangles instead of strips; `columns` has the algorithm).
 
 Examples
 --------
-Three planners, two hosts of which the second is three times as slow:
+Three planners on two hosts; the second host takes three times as long per point:
 
 >>> import hat
 >>> from apples import Host, Link, equal_strips, linear, time_balancing
@@ -39,6 +39,6 @@ PLANNERS: Catalogue[Planner] = Catalogue(
         "square_blocks": "apples.agent.planners.rectangles:equal_blocks",
     }
 )
-"""What ``--planner`` may name; SciPy and PuLP are loaded with the planner that needs them."""
+"""The names for ``--planner``. SciPy and PuLP are loaded with the planner that needs them."""
 
 __all__ = ["PLANNERS", "balanced", "equal_strips", "time_balancing"]

@@ -1,9 +1,9 @@
-"""Rescheduling: compare a running application with its prediction, and move it where a move pays.
+"""Rescheduling: compare a running application with its prediction, and move it if the move pays.
 
-The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `contract` (the contract, and the
-measured rate that is compared with it), `evaluation` (the gain and the cost of a move), `execution` (what runs,
-and the one way in which it is moved and that is recorded), then the deciders: `rescheduler` (by the contract) and
-`by_load` (by the loads of hosts, through a scheduling policy).
+The method is that of performance contracts (Vraalsen et al. 2001, GrADS). Read `contract` (the contract, and
+the measured rate that is compared with it), `evaluation` (gain and cost of a move), `execution` (the running
+application; it makes and records every move), then the deciders: `rescheduler` (by the contract) and `by_load`
+(by the loads of hosts, through a scheduling policy).
 """
 
 from apples.agent.rescheduling.by_load import LoadRescheduling

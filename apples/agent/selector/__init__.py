@@ -1,7 +1,8 @@
-"""The Resource Selector (Berman et al. 1996, section 4.4): viable sets of hosts, and why others are not.
+"""The Resource Selector (Berman et al. 1996, section 4.4): viable sets of hosts, and reasons against others.
 
-Read `chains` (logical distance, and Figure 3), `limits` (what user and hosts allow), `search` (every prefix of a
-chain at once, and moves that improve a set), `filters` (what refuses hosts and schedules), `selector`.
+Read `chains` (logical distance, and Figure 3), `limits` (limits set by user and hosts), `search` (all prefixes
+of a chain at once, and moves that improve a set), `filters` (rules that reject hosts and schedules),
+`selector`.
 """
 
 from apples.agent.selector.chains import DISTANCES, Distance

@@ -1,5 +1,5 @@
 """A session: the only way from files to a decision, and from a decision to a run.
 
-Read `spec` (what is asked), `planning` (`plan`), `results` (what is handed back, and its JSON) and `running`
-(`prepare`). Nothing here prints: lines for the user and progress go to callables.
+Read `spec` (the request), `planning` (`plan`), `results` (the returned objects, and their JSON) and `running`
+(`prepare`). The session prints nothing; it passes progress and lines for the user to callables.
 """
