@@ -10,7 +10,7 @@ from apples.ui.parameters import option
 
 
 def _records(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of this user's records that begin so."""
+    """Return the ids of this user's records that begin with the incomplete text."""
     with contextlib.suppress(Exception):
         from apples.io import record_folders  # noqa: PLC0415 - for this word only
 

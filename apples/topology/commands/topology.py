@@ -1,4 +1,4 @@
-"""``topology``: what a machine is made of, which CPUs a job would get, and why a host cannot."""
+"""``topology``: show a machine, choose CPUs for a job, and explain why a host is unsuitable."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def fit_job(
     source: str,
     json: bool,
 ) -> int:
-    """Print the free CPUs that a job would get, and how to bind it to them; reserve nothing.
+    """Print the free CPUs that a job would get, and the options that bind it to them; reserve nothing.
 
     Example: apples topology fit machine.xml --count 8 --free 0-31 --require "MAX_RADIUS=1"
     """
@@ -123,7 +123,7 @@ def fit_job(
 
 
 def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankOrder:
-    """Return the CPUs of each rank by who sends whom how much."""
+    """Return the CPUs of each rank, chosen by the bytes between ranks."""
     from apples.topology.mapping import rank_order  # noqa: PLC0415 - likewise
     from apples.topology.message_matrix import MessageMatrix, messages_of  # noqa: PLC0415 - for this option only
 
@@ -151,7 +151,7 @@ def _order(topology: Topology, cpus: CpuSet, ranks: int, messages: str) -> RankO
 @live_option
 @json_option
 def why(hosts: tuple[str, ...], count: int, require: str, live: bool, json: bool) -> int:
-    """Print for each machine whether it can hold a job: yes, not now or never, with the reason.
+    """Print for each machine whether it can run a job (yes, not now or never) and the reason.
 
     Example: apples topology why a.xml b.xml=0-7 --count 16 --require "MAX_RADIUS=1"
     """
@@ -173,7 +173,7 @@ def why(hosts: tuple[str, ...], count: int, require: str, live: bool, json: bool
 
 
 def topology_of(file: str | None, live: bool, source: str = "") -> Topology:
-    """Return the machine that the options name: a file, a synthetic string, or this one."""
+    """Return the machine that the options name: a file, a synthetic string, or this machine."""
     if live:
         return live_topology(source)
     if file is None:
@@ -186,7 +186,7 @@ def topology_of(file: str | None, live: bool, source: str = "") -> Topology:
 
 
 def free_of(topology: Topology, text: str | None) -> CpuSet:
-    """Return the free CPUs that an option names, all when it names none; says which are not there."""
+    """Return the free CPUs that an option names, by default all; warn of CPUs that the machine lacks."""
     if text is None:
         return topology.cpus
     free = CpuSet.parse(text)

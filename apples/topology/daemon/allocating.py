@@ -1,4 +1,4 @@
-"""The verbs that begin and end an allocation, and the meaning of a requirement on this host."""
+"""The verbs that begin and end an allocation, and the interpretation of a requirement on this host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_requirement(node: NodeLedger, text: str, count: int) -> Requirement:
     Raises
     ------
     UsageError
-        It is not valid, is for another broker, or needs a feature that this daemon lacks. Permanent.
+        The requirement is invalid, for another broker, or needs a feature that this daemon lacks. Permanent.
     """
     site = (_site(node.options.mandatory), _site(node.options.default))
     requirement = merge(site[0], parse(text, count, broker=CPUSET), site[1])
@@ -59,12 +59,12 @@ def job_requirement(node: NodeLedger, job: CpuAllocation, count: int) -> Require
 
 
 def memory_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) -> CpuSet:
-    """Return the memory nodes a job's container has: a part of them only if it insists.
+    """Return the memory nodes of a job's container: all, unless the job requires some of them.
 
     Raises
     ------
     LaunchError
-        None of those it insists on may be used here.
+        This process may use none of the required nodes.
     """
     wanted = requirement.memory
     if wanted is None and CpusetOption.MEMORY_MANDATORY in requirement.options:
@@ -82,7 +82,7 @@ def memory_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) -> Cp
 
 
 def preferred_nodes(node: NodeLedger, requirement: Requirement, cpus: CpuSet) -> CpuSet:
-    """Return the memory nodes a job's processes are to prefer; empty for the kernel's own choice."""
+    """Return the memory nodes that a job's processes should prefer; empty: the kernel's choice."""
     if requirement.memory is not None:
         return requirement.memory & node.mems
     if CpusetOption.MEMORY_LOCAL in requirement.options:
@@ -100,25 +100,25 @@ def refused(job: str, found: Unsatisfied) -> ApplesError:
 
 
 def can_share(requirement: Requirement) -> bool:
-    """Whether a job with this requirement may be a guest: it asks for a number of CPUs and no more."""
+    """Whether a job with this requirement may be a guest: it requires a number of CPUs and nothing else."""
     plain = Requirement(requirement.count, same_cpus_on_resume=requirement.same_cpus_on_resume)
     return requirement == plain
 
 
 def cpus_of(found: Fit | Unsatisfied, job: str) -> CpuSet:
-    """Return the CPUs found, or raise the refusal."""
+    """Return the CPUs of a fit, or raise the refusal."""
     if isinstance(found, Unsatisfied):
         raise refused(job, found)
     return found.cpus
 
 
 def check_quota(node: NodeLedger, caller: Caller, name: str, cpus: int) -> None:
-    """Let a job have so many CPUs, or not: the operator's requests are not limited.
+    """Raise an error if a job would exceed its user's quota. The operator has no quota.
 
     Raises
     ------
     LaunchError
-        The caller would have more jobs or CPUs than one user may.
+        The caller would have more jobs or CPUs than one user may have.
     """
     if caller.operator:
         return
@@ -154,7 +154,7 @@ Answer = dict[str, Any]
 
 
 class Allocator:
-    """Gives CPUs to jobs and takes them back.
+    """Allocates CPUs to jobs and releases them.
 
     Parameters
     ----------
@@ -168,10 +168,10 @@ class Allocator:
         self._releasing = releasing
 
     async def allocate(self, caller: Caller, request: AllocateRequest) -> Answer:
-        """Choose CPUs, record them, make the container; ask mates to shrink if that is wanted.
+        """Choose CPUs, record them and make the container; ask mates to shrink if the request allows sharing.
 
-        A request for a job that has CPUs by an equal request gets those CPUs: a client whose connection broke, or
-        whose daemon was killed, asks again.
+        If the job has CPUs from an equal request, the answer repeats them. So a client can repeat a request after
+        its connection broke or its daemon was killed.
         """
         node = self._node
         job, requirement = self._wanted(caller, request)
@@ -181,7 +181,7 @@ class Allocator:
         if not isinstance(found, Unsatisfied):
             check_quota(
                 node, caller, job.job, len(found.cpus)
-            )  # whole cores may be more than asked
+            )  # whole cores may exceed the number
             mems = memory_nodes(node, requirement, found.cpus)
             given = job.change(owns=found.cpus, holds=found.cpus, mems=mems)
             return self._start(given, {given.job: given}, requirement, {})
@@ -189,7 +189,7 @@ class Allocator:
         if found.verdict is Satisfiability.NEVER or not sharing:
             raise refused(job.job, found)
         async with self._manager.lock:
-            if job.job in node.state.jobs:  # the same request came before and had the lock
+            if job.job in node.state.jobs:  # an equal request was served before this one
                 return self._repeated(job, requirement)
             changes, heard = await self._manager.welcome(job, request.seconds)
             # Other requests ran while the mates adapted, so the name is checked again.
@@ -201,12 +201,12 @@ class Allocator:
             return self._start(changes[job.job], changes, requirement, heard)
 
     def _repeated(self, wanted: CpuAllocation, requirement: Requirement) -> Answer:
-        """Answer a request for a job that exists.
+        """Answer a repeated request for an existing job.
 
         Raises
         ------
         UsageError
-            The job has another requirement or owner process, or does not run. Permanent.
+            The job has another requirement or owner process, or is not running. Permanent.
         """
         job = self._node.state.jobs[wanted.job]
         if job.state is not AllocationState.RUNNING or not job.is_repeated_by(wanted):
@@ -222,7 +222,7 @@ class Allocator:
     def _wanted(
         self, caller: Caller, request: AllocateRequest
     ) -> tuple[CpuAllocation, Requirement]:
-        """Return the job without CPUs, and its requirement; reject a request that is not valid."""
+        """Return the job without CPUs, and its requirement; reject an invalid request."""
         node, name = self._node, request.job
         if request.ends is EndCondition.KEEPER and not caller.keeper:
             raise LaunchError(
@@ -268,7 +268,7 @@ class Allocator:
         requirement: Requirement,
         heard: dict[str, ResizeReply],
     ) -> Answer:
-        """Record the jobs, make their containers and answer; undo all where the kernel refuses."""
+        """Record the jobs, make their containers and answer; undo everything if the kernel refuses."""
         node = self._node
         answer = self._answer(job, requirement, heard)
         attached = node.state.attached.get(job.job)
@@ -309,7 +309,7 @@ class Allocator:
             self._manager.notify(node.state.jobs[name])
 
     async def bind(self, caller: Caller, request: BindRequest) -> Answer:
-        """Move the process that asks into the container of the job."""
+        """Move the process that sent the request into the job's container."""
         node = self._node
         job = node.state.jobs[request.job]
         if job.state is not AllocationState.RUNNING:
@@ -346,7 +346,7 @@ class Allocator:
         Raises
         ------
         UsageError
-            Its number is not the one of the request: the allocation has ended, and another has its name.
+            The number differs from the request's: that allocation has ended, and a later one has its name.
         """
         job = self._node.state.jobs[request.job]
         if request.number not in {None, job.number}:

@@ -1,4 +1,4 @@
-"""Asking the daemon: blocking, with a deadline; used by `apples exec` and by a job's own side."""
+"""A blocking client of the daemon, with a deadline; `apples exec` and the processes of a job use it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from apples.io.json_lines import LineError
 from apples.io.sockets import socket_name
 
 SOCKET_VARIABLE: Final = "APPLES_TOPOLOGYD_SOCKET"
-"""Names the daemon's socket to a job's processes."""
+"""Environment variable with the path of the daemon's socket."""
 JOB_VARIABLE: Final = "APPLES_TOPOLOGY_JOB"
-"""Names their job."""
+"""Environment variable with the name of the job."""
 SOCKET: Final = "topologyd.sock"
 OPERATOR_SOCKET: Final = "operator.sock"
-"""Beside the other one; only root and the daemon's own user may connect to it."""
+"""File name in the same directory. Only root and the daemon's user may connect to it."""
 SYSTEM_SOCKET: Final = Path("/run/apples") / SOCKET
 SECONDS: Final = 70.0
-"""More than the longest that a request may ask the daemon to wait."""
+"""Longer than any wait that a request may ask of the daemon."""
 ABSENT: Final = frozenset({errno.ENOENT, errno.ECONNREFUSED})
-"""Errors of a connection attempt that mean: no daemon listens there."""
+"""Errors of a connection attempt without a listening daemon."""
 FORM_ERRORS: Final = frozenset({"field-missing", "field-unknown", "verb-unknown"})
 """Codes by which a daemon rejects a request of another version."""
 
 
 def default_socket() -> Path:
-    """Return where the daemon of this host is found: named by the environment, the system's, the user's."""
+    """Return the socket of this host's daemon: from the environment, else the system's, else the user's."""
     named = os.environ.get(SOCKET_VARIABLE)
     if named:
         return Path(named)
@@ -146,7 +146,7 @@ class TopologyClient:
             ) from None
 
     def receive(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next line, None if there is none within `seconds`."""
+        """Return the next line; None if no line arrives within `seconds`."""
         try:
             return self._connection.receive(seconds)
         except LineError as error:
@@ -163,11 +163,11 @@ class TopologyClient:
             ) from None
 
     def fileno(self) -> int:
-        """Return the descriptor to wait on."""
+        """Return the file descriptor to wait on."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
     def __enter__(self) -> TopologyClient:
@@ -175,14 +175,14 @@ class TopologyClient:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.close()
 
 
 def _connected(place: Path, seconds: float) -> socket.socket:
     operators = place.with_name(OPERATOR_SOCKET)
     if os.access(operators, os.W_OK):
-        with contextlib.suppress(OSError):  # of a daemon that was killed, or that has none
+        with contextlib.suppress(OSError):  # the daemon was killed, or none listens
             return _over_unix(operators, seconds)
     return _over_unix(place, seconds)
 
@@ -205,7 +205,7 @@ def _over_unix(place: Path, seconds: float) -> socket.socket:
 
 
 class _Answer(dict[str, Any]):
-    """An answer of a daemon; one without a field that the caller needs is of no topology daemon."""
+    """An answer of a daemon. An answer without a required field comes from another program."""
 
     def __missing__(self, name: str) -> Any:
         raise LaunchError(
@@ -216,7 +216,7 @@ class _Answer(dict[str, Any]):
 
 
 def error_of(answer: dict[str, Any]) -> ApplesError:
-    """Return the error that an answer stands for."""
+    """Return the error that an answer contains."""
     message = answer.get("error")
     if not isinstance(message, str) or not message:
         return LaunchError(
@@ -224,7 +224,10 @@ def error_of(answer: dict[str, Any]) -> ApplesError:
             code="topology-daemon-invalid",
         )
     exit_code = answer.get("code")
-    known = (UsageError.exit_code, InfeasibleError.exit_code)  # any JSON may come, also a list
+    known = (
+        UsageError.exit_code,
+        InfeasibleError.exit_code,
+    )  # an answer may contain any JSON value, also a list
     document = {
         "message": message,
         "exit_code": exit_code if exit_code in known else LaunchError.exit_code,

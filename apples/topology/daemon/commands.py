@@ -100,7 +100,7 @@ def topologyd(
     release: str,
     json: bool,
 ) -> int:
-    """Run the topology daemon of this host until stopped, or ask the one that runs.
+    """Run the topology daemon of this host until stopped, or send a request to the running daemon.
 
     It listens on a UNIX socket, where the kernel identifies the user. Jobs continue when it stops.
 
@@ -157,18 +157,18 @@ def serve(
     *,
     restored: bool = False,
 ) -> None:
-    """Serve until stopped; jobs go on when this returns.
+    """Serve until stopped; jobs continue when this returns.
 
     Parameters
     ----------
     backend
-        The isolation to use, or ``auto``: the strongest that holds here.
+        The isolation to use, or ``auto``: the strongest that works here.
     home, run
         Directories of the journal and of the socket.
     talk
         Prints a line: failed isolation methods, problems and the socket.
     restored
-        Whether `home` is a copy of a directory that is gone for good, and goes on as it.
+        Whether `home` is a copy of a lost directory; the daemon then continues with its state.
     """
     held, levels = find_backend(backend)
     for level in levels:
@@ -219,7 +219,7 @@ def socket_directory(home: Path) -> Path:
 
 
 def made(path: Path, mode: int = 0o700) -> Path:
-    """Return a directory, made where it is missing."""
+    """Return a directory; create it if it is missing."""
     try:
         path.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""`ConnectionTable` and `Turns`: a fair part of a server's connections and requests for each user.
+"""`ConnectionTable` and `Turns`: they give each user a fair part of a server's connections and requests.
 
-Without them a user that floods the socket delays all others. Root has connections of its own and never waits.
+Without them a user that floods the socket delays all others. Root has its own connections and never waits.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ConnectionTable(Generic[Task]):
     def admit(self, caller: Caller, task: Task) -> str:
         """Add a connection; return the reason of a refusal, empty if it is admitted.
 
-        If all connections are taken, the user with the most loses its oldest one, unless the caller has as many.
+        If the table is full, the user with the most connections loses the oldest, unless the caller has as many.
         """
         key = "operator" if caller.operator else caller.principal
         own = self._open.get(key, {})
@@ -86,10 +86,10 @@ class ConnectionTable(Generic[Task]):
 
 
 class Turns:
-    """Begins one request in a pass of the event loop, of each user in turn.
+    """Lets one request begin in a pass of the event loop, users in turn.
 
-    Each step of a request is short, so root waits for the requests begun since its own arrived. Without turns
-    that is one of each connection of all users.
+    Each step of a request is short, so root waits only for the requests that began after its own arrived. Without
+    turns, that is one request of each connection of all users.
     """
 
     def __init__(self) -> None:

@@ -25,7 +25,7 @@ from apples.topology.requirement import Satisfiability, Unsatisfied
 
 Act = Callable[[Caller, Any], Coroutine[Any, Any, Answer]]
 ATTACHED_SECONDS = 86_400.0
-"""How long an attached requirement waits for the allocation of its job."""
+"""Seconds that an attached requirement waits for the allocation of its job."""
 MAX_ATTACHED, MAX_ATTACHED_OF_USER = 4096, 256
 """Attached requirements of all users, and of one user except the operator."""
 
@@ -56,7 +56,7 @@ class TopologyRequestHandler:
         }
 
     def start(self) -> None:
-        """Recover, and watch the recovered jobs. Call it inside a running event loop."""
+        """Recover the state, and watch the recovered jobs. Call it inside a running event loop."""
         recover(self.node)
         for job in list(self.node.state.jobs.values()):
             if job.state is AllocationState.RELEASING:
@@ -73,12 +73,12 @@ class TopologyRequestHandler:
             self.node.commit({}, forget=forget)
 
     async def answer(self, caller: Caller, request: Any) -> Answer:
-        """Return the answer to a request. The same request again changes nothing more.
+        """Return the answer to a request. A repeated request changes nothing more.
 
         Raises
         ------
         ApplesError
-            The refusal. Nothing has changed.
+            The request is refused and nothing has changed.
         """
         authorise(self.node, caller, request)
         act = self._acts.get(request.verb)
@@ -106,7 +106,7 @@ class TopologyRequestHandler:
         )
 
     def _current(self, answer: Answer) -> Answer:
-        """Return an answer with the present guarantee of the isolation backend."""
+        """Return an answer with the current guarantee of the isolation backend."""
         guarantee = self.node.guarantees.get(str(answer.get("job")))
         return answer if guarantee is None else {**answer, "guarantee": guarantee.value}
 
@@ -200,12 +200,13 @@ class TopologyRequestHandler:
 def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
     """Check whether a caller may make a request. This is the only check of permissions.
 
-    Every user may read the status. A job, also one to come, belongs to its owner; the operator may change all.
+    Every user may read the status. A job, also a future one, belongs to its owner; the operator may change all
+    jobs.
 
     Raises
     ------
     UsageError
-        It is not for this caller, or there is no such job. Permanent.
+        The caller may not make the request, or the job does not exist. Permanent.
     """
     if request.verb in READING:
         return

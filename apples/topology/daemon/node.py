@@ -1,7 +1,7 @@
 """`NodeLedger`: allocations on disk, in memory and in the kernel; every change goes through `commit`.
 
-The order is always the same: the record is on the disk, then the kernel is made to look like it, then the
-answer goes out. Making the kernel look like the ledger may be repeated, so recovery is doing it for all.
+The order is always the same: first the record is on the disk, then the kernel is changed, then the answer is
+sent. Changes of the kernel may be repeated, so recovery applies all of them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ class DaemonOptions:
     Attributes
     ----------
     sharing_factor
-        The part of its own CPUs that may be taken from a malleable job.
+        The part of a malleable job's own CPUs that others may take.
     kill_seconds
-        How long a job's processes are killed before its CPUs go to quarantine.
+        Seconds of killing a job's processes before its CPUs go to quarantine.
     claim_seconds
-        An allocation that no process entered by then is released.
+        Seconds after which an allocation without any process is released.
     watch_seconds
-        Between two looks at foreign sets, orphans, quarantine and strays.
+        Seconds between two checks of foreign sets, orphans, quarantine and strays.
     most_jobs, most_cpus
-        Of one principal; the operator is not limited.
+        Limits of one principal; the operator has none.
     reserved
-        CPUs that are never given.
+        CPUs that are never allocated.
     ignored
-        Patterns (`fnmatch`) of paths of foreign sets that reserve nothing.
+        Patterns (`fnmatch`) of paths of foreign sets that are ignored.
     mandatory, default
-        The site's requirements: merged with the job's, key by key.
+        The site's requirements, merged with the job's key by key.
 
     Raises
     ------
@@ -84,12 +84,12 @@ class DaemonOptions:
 
 MAX_PROBLEMS: Final = 200
 JOURNAL: Final = "apples.topologyd-journal/1"
-"""Schema of the daemon's journal."""
+"""Format of the daemon's journal."""
 MARK: Final = 8
-"""Digits of an identity in the names of containers."""
+"""Digits of the identity in the names of containers."""
 SLACK: Final = 1000
 SLACK_BYTES: Final = 1 << 25
-"""Records, and bytes, beyond those of the state after which the journal is written anew."""
+"""Records, and bytes, of the journal beyond those of the state, after which it is rewritten."""
 
 
 class NodeLedger:
@@ -102,22 +102,22 @@ class NodeLedger:
     isolation
         The isolation backend.
     folder
-        Where the journal is.
+        Directory of the journal.
     identity
-        Of that directory (`identity_of`): its beginning is the mark that this daemon's containers bear.
+        Identity of that directory (`identity_of`); its first digits mark the containers of this daemon.
     clock
         Returns seconds since the epoch.
     slack_bytes
-        Bytes beyond those of the state after which the journal is written anew.
+        Bytes of the journal beyond the size of the state, after which it is rewritten.
 
     Attributes
     ----------
     version
-        Of the free map: it grows with each change. It starts anew with the daemon, which has another `epoch` then.
+        Version of the free map; each change increments it. A restart of the daemon resets it and changes `epoch`.
     problems
-        Lines for the operator, the newest last.
+        Messages for the operator, the newest last.
     unfitted
-        Jobs whose containers differ from the ledger, since the kernel refused a change. The watch tries again.
+        Jobs whose containers differ from the ledger, because the kernel refused a change. The watch retries.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class NodeLedger:
         self.clock = clock
         self._slack_bytes = slack_bytes
         self.state = NodeState()
-        # Not SQLite: the state is a few kB with one writer, a test must be able to kill each step,
-        # and the unit is confined more tightly without a database.
+        # Not SQLite: the state is a few kB with one writer, tests kill the daemon at each step, and
+        # the unit can be confined more tightly without a database.
         self.journal = Journal(folder, JOURNAL)
         self.mark = identity[:MARK]
         self.guarantees: dict[str, Guarantee] = {}
@@ -153,22 +153,22 @@ class NodeLedger:
 
     @property
     def universe(self) -> CpuSet:
-        """CPUs that may be given at all: known, allowed, not reserved."""
+        """CPUs that may be allocated: known, allowed and not reserved."""
         return (self._universe & self.topology.cpus) - self.options.reserved
 
     @property
     def mems(self) -> CpuSet:
-        """Memory nodes that may be used."""
+        """Memory nodes that this process may use."""
         return self._mems
 
     @property
     def foreign(self) -> Mapping[str, CpuSet]:
-        """Path -> CPUs of the sets of others."""
+        """Path -> CPUs of each foreign set."""
         return self._foreign
 
     @property
     def free(self) -> CpuSet:
-        """CPUs that no job and no foreign set has."""
+        """CPUs outside all jobs and foreign sets."""
         found = self.universe - taken(self.state.jobs.values())
         for held in self._foreign.values():
             found -= held
@@ -199,7 +199,7 @@ class NodeLedger:
         Raises
         ------
         JournalError
-            Nothing has changed.
+            The journal cannot be written. Nothing has changed.
         """
         record: Record = {
             "do": "jobs",
@@ -211,7 +211,7 @@ class NodeLedger:
             self.version += 1
 
     def record(self, record: Record) -> None:
-        """Write a record and take it in."""
+        """Write a record and apply it."""
         if not self.journal.whole:
             self.journal.rewrite(self.state.records())
         self.journal.append(record)
@@ -225,21 +225,21 @@ class NodeLedger:
             try:
                 self.journal.rewrite(self.state.records())
             except ApplesError as error:
-                self.report(str(error))  # the record is on the disk; the next one retries
+                self.report(str(error))  # the record is on the disk; the next commit retries
 
     def fit(self, names: Iterable[str]) -> None:
-        """Change the containers of some jobs to match the ledger: first those that shrink, then those that grow.
+        """Change the containers of some jobs to match the ledger: first shrink containers, then grow them.
 
         Raises
         ------
         IsolationError
-            The kernel refused one of them; the others are done.
+            The kernel refused a change; the other containers are changed.
         """
         found = (self.state.jobs.get(name) for name in names)
         jobs = [job for job in found if job is not None and job.state is AllocationState.RUNNING]
         refused: IsolationError | None = None
-        # First pass: every job leaves the CPUs that it loses. Second pass: every job gets those that it gains.
-        # Between the passes a CPU may be idle, but no CPU has two jobs at any moment.
+        # First pass: every job leaves the CPUs that it loses. Second pass: every job gets its new CPUs. Between
+        # the passes a CPU may be idle, but no CPU has two jobs at any moment.
         for job in jobs:
             here = self.isolation.cpus(job.name(self.mark))
             if here and not here <= job.holds and here & job.holds:
@@ -252,14 +252,14 @@ class NodeLedger:
             raise IsolationError(str(refused), **coded(refused))
 
     def refit(self, names: Iterable[str]) -> None:
-        """As `fit`, for changes that no client waits for: report a refusal; the watch tries again."""
+        """Do the same as `fit` without a waiting client: report a refusal; the watch retries."""
         try:
             self.fit(names)
         except IsolationError as error:
             self.report(str(error))
 
     def _fitted(self, job: CpuAllocation) -> IsolationError | None:
-        """Fit the job's container; return the refusal, without the traceback, which would make a cycle."""
+        """Change the job's container; return the refusal without its traceback, which would make a cycle."""
         try:
             self.guarantees[job.job] = self.isolation.fit(job.container(self.mark))
         except (IsolationError, OSError) as error:
@@ -267,12 +267,12 @@ class NodeLedger:
         return None
 
     def report(self, problem: str) -> None:
-        """Note something an operator should know; once."""
+        """Add a message for the operator, once."""
         if problem not in self.problems:
             self.problems = [*self.problems[1 - MAX_PROBLEMS :], problem]
 
     def containers(self) -> frozenset[str]:
-        """Return the names of the containers that bear our mark."""
+        """Return the names of the containers with this daemon's mark."""
         ours = f"topologyd-{self.mark}-"
         return frozenset(name for name in self.isolation.names() if name.startswith(ours))
 

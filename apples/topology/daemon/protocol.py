@@ -1,7 +1,7 @@
 """The requests of the daemon: JSON objects, one a line, checked and bounded; and the caller of a request.
 
-An answer is one line as well: ``{"ok": true, ...}`` or ``{"ok": false, "error": .., "code": ..}`` with the
-exit code that a command ends with: 2 wrong for good, 3 never on this host, 4 not now, 7 too late.
+An answer is one line as well: ``{"ok": true, ...}`` or ``{"ok": false, "error": .., "code": ..}`` with the exit
+code of the command: 2 permanent error, 3 never on this host, 4 not now, 7 deadline exceeded.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from apples.io.json_lines import LineError, decode
 from apples.topology.daemon.state import EndCondition
 
 PROTOCOL: Final = 3
-"""Version of the requests, in the answer to `status`. In 3 a request has no id: it may be repeated as it is."""
+"""Version of the requests, in the answer to `status`. Since version 3 a request has no id and may be repeated."""
 MAX_TEXT: Final = 4096
-"""Characters of a requirement."""
+"""Maximum length of a requirement in characters."""
 MAX_WAIT: Final = 60.0
 JOB: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
@@ -41,14 +41,14 @@ class StatusRequest(_Request):
 
 
 class JobsRequest(_Request):
-    """All allocations, or one."""
+    """All allocations, or the allocation of one job."""
 
     verb: Literal["jobs"]
     job: JobName | None = None
 
 
 class SatisfiesRequest(_Request):
-    """Whether a requirement can be satisfied: yes, not now or never, and why."""
+    """Whether a requirement can be satisfied (yes, not now or never) and the reason."""
 
     verb: Literal["satisfies"]
     requirement: Text = ""
@@ -61,9 +61,9 @@ class AllocateRequest(_Request):
     Attributes
     ----------
     requirement
-        ``CPUSET[...]``; empty: the one that is attached to the job, if there is one.
+        ``CPUSET[...]``; empty: the requirement attached to the job, if any.
     least
-        The job is malleable and cannot do with less; 0: it is not.
+        Minimum of CPUs of a malleable job; 0: the job is not malleable.
     share
         Take CPUs from malleable mates if too few are free.
     """
@@ -79,24 +79,25 @@ class AllocateRequest(_Request):
 
     @property
     def ends(self) -> EndCondition:
-        """The condition that ends the allocation."""
+        """The event that ends the allocation."""
         return EndCondition(self.until)
 
 
 class BindRequest(_Request):
-    """Move the process that asks into the job's container."""
+    """Move the process that sent the request into the job's container."""
 
     verb: Literal["bind"]
     job: JobName
 
 
 class DeallocateRequest(_Request):
-    """Kill the processes of a job and free its CPUs; with `grace`, SIGTERM so many seconds earlier.
+    """Kill the processes of a job and free its CPUs; with `grace`, send SIGTERM that many seconds earlier.
 
     Attributes
     ----------
     number
-        Of the allocation; a later one of the same name is left alone. None: the allocation of this name.
+        Number of the allocation; a later allocation of the same name is not affected. None: the current
+        allocation.
     """
 
     verb: Literal["deallocate"]
@@ -106,21 +107,21 @@ class DeallocateRequest(_Request):
 
 
 class SuspendRequest(_Request):
-    """Stop a job and give its CPUs back."""
+    """Stop a job and free its CPUs."""
 
     verb: Literal["suspend"]
     job: JobName
 
 
 class ResumeRequest(_Request):
-    """Let a suspended job go on, on its old CPUs if they are free, else on others."""
+    """Resume a suspended job, on its old CPUs if they are free, else on others."""
 
     verb: Literal["resume"]
     job: JobName
 
 
 class CpuResizeRequest(_Request):
-    """Give a running job more or fewer CPUs; it has `seconds` to acknowledge that it gave some up."""
+    """Give a running job more or fewer CPUs; it has `seconds` to acknowledge a loss of CPUs."""
 
     verb: Literal["resize"]
     job: JobName
@@ -129,7 +130,7 @@ class CpuResizeRequest(_Request):
 
 
 class AttachRequest(_Request):
-    """Attach a requirement to a job to come (LSF's bpost); `AllocateRequest` without one uses it."""
+    """Attach a requirement to a future job (LSF's bpost); an `AllocateRequest` without requirement uses it."""
 
     verb: Literal["attach"]
     job: JobName
@@ -151,7 +152,7 @@ class FollowRequest(_Request):
 
 
 class AcknowledgeRequest(_Request):
-    """The job has adapted to the resize of this number."""
+    """Acknowledge that the job has adapted to the resize of this number."""
 
     verb: Literal["acknowledge"]
     serial: int
@@ -183,7 +184,7 @@ DaemonRequest = Annotated[
 _REQUEST: TypeAdapter[Any] = TypeAdapter(DaemonRequest)
 
 READING: Final = frozenset({"status", "jobs", "satisfies"})
-"""Requests of all users; all others are for the owner of the job and the operator."""
+"""Requests that every user may make; the others are for the owner of the job and the operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,7 @@ class Caller:
     operator
         Whether it may change the jobs of all users.
     process, start
-        The process and its start time; 0 if it has ended.
+        The process and its start time; 0 if the process has ended.
     """
 
     principal: str
@@ -207,17 +208,17 @@ class Caller:
 
     @property
     def keeper(self) -> str:
-        """The id of the process until the machine is started again; empty: none."""
+        """The id of the process, unique until the machine reboots; empty: none."""
         return f"{self.process}:{self.start}" if self.process and self.start else ""
 
 
 def parse_request(line: bytes) -> Any:
-    """Return the request in a line.
+    """Return the request of a line.
 
     Raises
     ------
     UsageError
-        It is not valid. The message names the field without its value. Permanent.
+        The request is invalid. The message names the field without its value. Permanent.
     """
     try:
         document = decode(line)
@@ -245,7 +246,7 @@ REQUEST_CODES: Final[Mapping[str, str]] = {
     "union_tag_invalid": "verb-unknown",
     "union_tag_not_found": "verb-unknown",
 }
-"""Kind of a pydantic error -> the code of ours; of any other it is ``value-invalid``."""
+"""Type of a pydantic error -> code of our error; `value-invalid` for all other types."""
 
 
 def _plain(problem: Any) -> str:
@@ -267,5 +268,5 @@ def refusal_of(error: ApplesError) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """Return a field as JSON has it: a number that is not finite becomes text."""
+    """Return a field as a JSON value; infinite numbers and NaN become text."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

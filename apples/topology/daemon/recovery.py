@@ -1,7 +1,7 @@
 """The first step of a daemon: read the journal, and change the kernel's containers to match it.
 
-After a reboot no job is left; after anything else every job keeps its CPUs. A container that is not in the
-journal is adopted if it has processes, and removed if it is empty.
+After a reboot all jobs are gone; after any other restart each job keeps its CPUs. A container that the journal
+lacks is adopted if it has processes, and removed if it is empty.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ DAMAGED: Final = (ValueError, KeyError, TypeError, ApplesError)
 
 
 def recover(node: NodeLedger) -> None:
-    """Bring a node to where it was.
+    """Restore the state of a node after a restart.
 
     Raises
     ------
     JournalError, OSError
-        The journal cannot be read or written at all: the disk.
+        The disk fails: the journal cannot be read or written.
     """
     found = node.journal.recover()
     for problem in found.problems:
@@ -46,7 +46,7 @@ def recover(node: NodeLedger) -> None:
 
 
 def adopt_orphans(node: NodeLedger) -> None:
-    """Adopt the containers that the journal does not know, or remove those that are empty."""
+    """Adopt the containers that the journal lacks, or remove them if they are empty."""
     known = {job.name(node.mark) for job in node.state.jobs.values()}
     for name in sorted(node.containers() - known):
         with contextlib.suppress(IsolationError):
@@ -57,7 +57,7 @@ def adopt_orphans(node: NodeLedger) -> None:
 
 
 def _adopt(node: NodeLedger, name: str) -> None:
-    """Take a container with processes into the ledger, with those of its CPUs that no other job has."""
+    """Add a container with processes to the ledger, with those of its CPUs that no other job has."""
     inner, _, number = name.removeprefix(f"topologyd-{node.mark}-").rpartition("-")
     others = taken(node.state.jobs.values())
     cpus = node.isolation.cpus(name) - others
@@ -79,7 +79,7 @@ def _adopt(node: NodeLedger, name: str) -> None:
 
 
 def _put_right(node: NodeLedger) -> None:
-    """Resolve conflicts after lost records: a CPU that two jobs claim stays with the newer one."""
+    """Resolve conflicts after lost records: the newer of two jobs keeps a CPU that both claim."""
     wrong = violations(node.state.jobs, node.topology.cpus)
     if not wrong:
         return

@@ -1,7 +1,8 @@
-"""Ending jobs: the kill loop with its deadline, quarantine, and the watch for processes that are left.
+"""The end of jobs: the kill loop with its deadline, quarantine, and the watch for remaining processes.
 
-Nothing here goes by process numbers: a container bears the number of its allocation, which is never used twice,
-and every process in it is killed; a job that came later under the same name has another container.
+Processes are found by their container, never by stored process numbers. A container's name includes the number of
+its allocation, which is never reused, and every process in it is killed. A later job of the same name has another
+container.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ class Releaser:
         self._strays: dict[str, frozenset[int]] = {}
 
     async def release(self, name: str, grace: float = 0.0) -> None:
-        """Kill the processes of a job and free its CPUs; a second request waits for the same end.
+        """Kill the processes of a job and free its CPUs; a second call waits for the same end.
 
         Raises
         ------
         LaunchError
-            Its processes cannot be killed: its CPUs are in quarantine.
+            Its processes cannot be killed, so its CPUs are in quarantine.
         JournalError
-            Nothing can be recorded now; it stays as it is.
+            The journal cannot be written now; the job is unchanged.
         """
         if name not in self.tasks:
             release = self._release(name, grace)
@@ -70,7 +71,7 @@ class Releaser:
         await asyncio.shield(self.tasks[name])
 
     def soon(self, name: str) -> None:
-        """Start to release a job, without waiting."""
+        """Start to release a job, and return at once."""
         if name in self.tasks or name not in self._node.state.jobs:
             return
         task = asyncio.get_running_loop().create_task(self._release(name, 0.0))
@@ -103,7 +104,7 @@ class Releaser:
         self.gone(name)
 
     def gone(self, name: str) -> None:
-        """Record the end of a job whose container is gone, and return its CPUs to their owners."""
+        """Record the end of a job after its container was removed, and return lent CPUs to their owners."""
         node = self._node
         changes = leave(node.state.jobs, name)
         node.commit({name: None, **changes})
@@ -114,7 +115,7 @@ class Releaser:
             self._manager.notify(node.state.jobs[changed])
 
     def _round(self, container: str) -> bool:
-        """Remove the container, or kill its processes; return whether it is gone."""
+        """Remove the container or kill its processes; return whether it is removed."""
         isolation = self._node.isolation
         if isolation.remove(container):
             return True
@@ -146,7 +147,7 @@ class Releaser:
         return True
 
     def guard(self, job: CpuAllocation) -> None:
-        """Watch the owner process of a job, and release a job that no process enters in time."""
+        """Watch the owner process of a job, and release the job if no process enters it in time."""
         if job.until is EndCondition.KEEPER:
             self._guard_keeper(job)
         if not self._node.isolation.processes(job.name(self._node.mark)):
@@ -159,24 +160,26 @@ class Releaser:
         self._claims[job.job] = loop.call_later(seconds, self._unclaimed, job)
 
     def renew_claim(self, job: CpuAllocation) -> None:
-        """Give a job that waits for its first process the whole claim time again."""
+        """Restart the claim time of a job that waits for its first process."""
         if job.job in self._claims:
             self.claimed(job.job)
             self._await_claim(job)
 
     def guard_again(self, job: CpuAllocation) -> None:
-        """Watch a resumed job anew."""
+        """Watch a resumed job again."""
         self.forget(job.job)
         self.guard(job)
 
     def _guard_keeper(self, job: CpuAllocation) -> None:
-        """Watch the process that keeps a job; `watch` tries again where that is not possible now."""
+        """Watch the owner process of a job; if this is impossible now, `watch` retries."""
         number, _, start = job.keeper.partition(":")
         ended, descriptor = True, -1
         try:
             if number.isdigit() and started(int(number)) == start:
                 descriptor = os.pidfd_open(int(number))
-                ended = started(int(number)) != start  # the number may be another process's by now
+                ended = (
+                    started(int(number)) != start
+                )  # the number may belong to another process by now
         except ProcessLookupError:
             pass
         except OSError as error:  # too few descriptors, or a kernel without this call
@@ -205,13 +208,13 @@ class Releaser:
             self.soon(job.job)
 
     def claimed(self, name: str) -> None:
-        """Take in that a process has entered."""
+        """Record that a process has entered the job."""
         timer = self._claims.pop(name, None)
         if timer is not None:
             timer.cancel()
 
     def forget(self, name: str) -> None:
-        """Watch a job no more."""
+        """Stop watching a job."""
         self.claimed(name)
         self._strays.pop(name, None)
         descriptor = self._keepers.pop(name, None)
@@ -220,7 +223,7 @@ class Releaser:
             os.close(descriptor)
 
     def watch(self) -> None:
-        """Check everything that may have changed without a request."""
+        """Check everything that may change without a request."""
         node = self._node
         node.rescan()
         adopt_orphans(node)
@@ -253,16 +256,18 @@ class Releaser:
             with contextlib.suppress(IsolationError):
                 node.isolation.thaw(container)
         strays = node.isolation.strays(job.container(node.mark)) if inside else frozenset[int]()
-        if strays & self._strays.get(job.job, frozenset()):  # one on its way in is seen once only
+        if strays & self._strays.get(
+            job.job, frozenset()
+        ):  # a process that is just entering is seen only once
             node.report(f"{job.job}: {len(strays)} processes were found outside CPUs {job.holds}")
         self._strays[job.job] = strays
         if (
             strays and node.isolation.title == Affinity.title
-        ):  # a set that others changed is left to them
+        ):  # a set that other programs changed is not corrected
             node.refit([job.job])
 
     async def close(self) -> None:
-        """Let go of everything that is watched; jobs go on."""
+        """Stop all watching; jobs continue."""
         for name in list(self._keepers.keys() | self._claims.keys()):
             self.forget(name)
         for task in list(self.tasks.values()):

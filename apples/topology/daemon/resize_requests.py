@@ -1,8 +1,8 @@
-"""SD-Policy's node manager: shrink the mates, wait until they have adapted, then start the guest.
+"""SD-Policy's node manager: it shrinks the mates, waits until they have adapted, then starts the guest.
 
-A job that follows its resizes is asked first, and has until the deadline to acknowledge; then its CPUs are
-taken whether it has or not (it is oversubscribed then, not unsafe). A job that does not follow cannot be
-asked, and sees its mask change. No job starts on CPUs that another still has.
+A job that follows its resizes has until the deadline to acknowledge a request; then its CPUs are taken in any
+case, so a late job is oversubscribed but not unsafe. A job that does not follow detects that its mask changed. No
+job starts on CPUs that another job still has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apples.topology.daemon.state import CpuAllocation
 from apples.topology.requirement import Unsatisfied
 
 MAX_EVENTS: Final = 64
-"""Changes that a follower may be behind; then it is let go and has to ask anew."""
+"""Unsent events after which a follower is dropped; it must then send its request again."""
 MAX_FOLLOWERS: Final = 1024
 ATTEMPTS: Final = 3
 
@@ -65,7 +65,7 @@ class NodeManager:
         self._waiting: dict[int, tuple[set[ResizeFollower], asyncio.Event]] = {}
         self._serial = 0
         self.lock = asyncio.Lock()
-        """Held while CPUs change hands, so that two guests do not ask for the same ones."""
+        """Held while CPUs change hands, so that two guests cannot claim the same CPUs."""
 
     def follow(self, job: str) -> ResizeFollower:
         """Return a new follower of a job.
@@ -73,7 +73,7 @@ class NodeManager:
         Raises
         ------
         LaunchError
-            There are too many. Transient.
+            The job has too many followers. Transient.
         """
         if sum(map(len, self._followers.values())) >= MAX_FOLLOWERS:
             raise LaunchError(
@@ -87,7 +87,7 @@ class NodeManager:
         return follower
 
     def unfollow(self, follower: ResizeFollower) -> None:
-        """Forget a follower, if it is not forgotten yet."""
+        """Remove a follower, unless it was removed before."""
         rest = [f for f in self._followers.pop(follower.job, ()) if f is not follower]
         if rest:
             self._followers[follower.job] = rest
@@ -116,11 +116,11 @@ class NodeManager:
                 follower.events.put_nowait(None)
 
     def notify(self, job: CpuAllocation) -> None:
-        """Notify a job of its present CPUs; it acknowledges nothing."""
+        """Notify a job of its current CPUs; this needs no acknowledgement."""
         self.tell(job.job, {"event": "resized", "serial": 0, "cpus": str(job.holds)})
 
     def ended(self, job: str) -> None:
-        """Let the followers of a job go."""
+        """End the connections of a job's followers."""
         for follower in list(self._followers.get(job, ())):
             self.unfollow(follower)
             while not follower.events.empty():
@@ -128,7 +128,7 @@ class NodeManager:
             follower.events.put_nowait(None)
 
     async def ask(self, targets: Mapping[str, CpuSet], seconds: float) -> dict[str, ResizeReply]:
-        """Ask jobs to adapt to fewer CPUs, all at once; return the reply of each within `seconds`."""
+        """Ask several jobs at once to adapt to fewer CPUs; return the reply of each within `seconds`."""
         return dict(
             zip(
                 targets,
@@ -161,21 +161,21 @@ class NodeManager:
     async def welcome(
         self, guest: CpuAllocation, seconds: float
     ) -> tuple[dict[str, CpuAllocation], dict[str, ResizeReply]]:
-        """Return the jobs as they are when a guest runs among them, its mates having been asked.
+        """Ask the mates of a guest to shrink; return the jobs as they are with the guest among them.
 
-        Nothing is recorded yet; the caller must do so before it waits for anything.
+        This records nothing. The caller must do so before it awaits anything.
 
         Raises
         ------
         LaunchError
-            Not now: the mates cannot give enough, or kept coming and going.
+            Not now: the mates cannot give enough CPUs, or jobs came and went too often.
         """
         heard: dict[str, ResizeReply] = {}
         asked: dict[str, CpuSet] = {}
         found = None
         try:
-            # Jobs come and go while the mates are asked, so the plan is made again afterwards; it holds when it
-            # asks of no mate what that mate was not asked already.
+            # Jobs come and go while the mates are asked, so the plan is made again afterwards. It is valid if it
+            # asks no mate for CPUs that the mate was not asked for before.
             for _ in range(ATTEMPTS):
                 plan = self._plan(guest)
                 mates = {n: job.holds for n, job in plan.items() if n != guest.job}
@@ -186,7 +186,7 @@ class NodeManager:
                 heard |= await self.ask(targets, seconds)
                 asked |= targets
         finally:
-            if found is None:  # those that were asked have made room for nothing
+            if found is None:  # the mates that were asked left no room
                 for name in asked.keys() & self._node.state.jobs.keys():
                     self.notify(self._node.state.jobs[name])
         raise LaunchError(

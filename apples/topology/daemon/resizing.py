@@ -1,4 +1,4 @@
-"""Suspending, resuming and resizing: the verbs that change a job while it lives."""
+"""Suspend, resume and resize: the verbs that change a running job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from apples.topology.requirement import Requirement, Unsatisfied
 
 
 class Resizer:
-    """Changes the CPUs of jobs that run.
+    """Changes the CPUs of running jobs.
 
     Parameters
     ----------
@@ -46,13 +46,13 @@ class Resizer:
         self._releasing = releasing
 
     async def suspend(self, request: SuspendRequest) -> Answer:
-        """Stop the job, give its CPUs back: to their owners those it had as a guest."""
+        """Stop the job and free its CPUs; CPUs that it had as a guest return to their owners."""
         node, job = self._node, self._node.state.jobs[request.job]
         if job.state is AllocationState.SUSPENDED:
             return {"job": job.job, "freed": str(job.was)}
         self._in(request.job, AllocationState.RUNNING)
         container = job.name(node.mark)
-        # Frozen before its CPUs are recorded as free: they are never given while its processes could run.
+        # Freeze first, then record its CPUs as free: they are never allocated while its processes could run.
         node.isolation.freeze(container)
         was = job.owns | job.holds
         asleep = job.change(state=AllocationState.SUSPENDED, was=was, owns=NO_CPUS, holds=NO_CPUS)
@@ -62,7 +62,7 @@ class Resizer:
         except BaseException:
             node.isolation.thaw(container)
             raise
-        if job.exclusive:  # it runs nowhere now, and must not stand in the way of others' sets
+        if job.exclusive:  # it runs nowhere now, and must not block other sets
             with contextlib.suppress(IsolationError):
                 node.isolation.fit(CpuContainer(container, was, job.mems))
         node.refit(others)
@@ -70,12 +70,14 @@ class Resizer:
         return {"job": job.job, "freed": str(was)}
 
     async def resume(self, caller: Caller, request: ResumeRequest) -> Answer:
-        """Let the job go on: on its old CPUs if they are free, else on the best ones, if it may."""
+        """Resume the job: on its old CPUs if they are free, else on the best that its requirement allows."""
         node, job = self._node, self._node.state.jobs[request.job]
         if job.state is AllocationState.RUNNING:
             return {"job": job.job, "cpus": str(job.holds), "mems": str(job.mems)}
         self._in(request.job, AllocationState.SUSPENDED)
-        check_quota(node, caller, job.job, len(job.was))  # a suspended job's CPUs do not count
+        check_quota(
+            node, caller, job.job, len(job.was)
+        )  # the CPUs of a suspended job do not count
         requirement = job_requirement(node, job, len(job.was))
         if job.was <= node.free:
             cpus = job.was
@@ -113,7 +115,7 @@ class Resizer:
         return {"job": job.job, "cpus": str(cpus), "mems": str(awake.mems)}
 
     async def resize(self, caller: Caller, request: CpuResizeRequest) -> Answer:
-        """Give the job more CPUs, or have it give some up."""
+        """Give the job more CPUs, or make it give some up."""
         async with self._manager.lock:
             job = self._in(request.job, AllocationState.RUNNING)
             if request.count < job.least:
@@ -125,7 +127,7 @@ class Resizer:
                     value=request.count,
                     bound=job.least,
                 )
-            # A lent or borrowed CPU has its owner on record; a resize would lose that owner.
+            # The ledger records the owner of a lent or borrowed CPU; a resize would lose that owner.
             if job.owns != job.holds:
                 raise LaunchError(
                     f"{job.job}: not now: it shares CPUs with another job",
@@ -145,7 +147,7 @@ class Resizer:
         }
 
     def _change(self, job: CpuAllocation, changed: CpuAllocation) -> None:
-        """Record a job as it is to be and make its container so; undone where the kernel refuses."""
+        """Record a changed job and change its container to match; undo both if the kernel refuses."""
         node = self._node
         node.commit({job.job: changed})
         try:
@@ -164,7 +166,7 @@ class Resizer:
         requirement: Requirement,
         request: CpuResizeRequest,
     ) -> tuple[CpuSet, ResizeReply | None]:
-        """Return the new CPUs of the job, and its reply if they are fewer."""
+        """Return the new CPUs of the job, and its reply if it gets fewer."""
         node = self._node
         if request.count >= len(job.holds):
             found = grow(node.topology, job, node.free, requirement)

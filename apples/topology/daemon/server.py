@@ -1,6 +1,6 @@
-"""`Server` listens on UNIX sockets; `Connection` serves one of them, line by line.
+"""`Server` listens on UNIX sockets; a `Connection` serves one client, line by line.
 
-The kernel identifies the user at the other end. Every line is bounded in size and time.
+The kernel identifies the user of the client. The size and the time of every line are limited.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from apples.topology.daemon.resize_requests import ResizeFollower
 from apples.topology.isolation.affinity import started
 
 FIRST_SECONDS: Final = 10.0
-"""Until the first line is there."""
+"""Time limit of the first line."""
 NEXT_SECONDS: Final = 300.0
-"""Between two requests of one connection."""
+"""Time limit between two requests of a connection."""
 SEND_SECONDS: Final = 10.0
 ACCEPTING: Final = 4
-"""Passes of the event loop after which a connection that was accepted is in the table."""
+"""Passes of the event loop after which an accepted connection is in the table."""
 SO_PEERPIDFD: Final = 77
 
 
@@ -64,11 +64,11 @@ class Connection:
         self._writer = writer
 
     async def serve(self, caller: Caller) -> None:
-        """Answer until the caller ends, sends nothing for too long, or sends an invalid line.
+        """Answer until the client ends, sends nothing for too long, or sends an invalid line.
 
-        Waiting here is `asyncio.timeout` and never `asyncio.wait_for`: that one (Python 3.11) leaves a cycle of
-        task, traceback and streams behind each connection, and may drop a cancellation. Two thousand such cycles
-        took the collector 200 ms at once, during which the daemon answered no request.
+        This waits with `asyncio.timeout`, never with `asyncio.wait_for`: the latter (Python 3.11) leaves a cycle
+        of task, traceback and streams behind each connection, and may drop a cancellation. Collecting two
+        thousand such cycles took 200 ms at once, during which the daemon answered no request.
         """
         seconds = FIRST_SECONDS
         while line := await self._line(seconds):
@@ -102,7 +102,7 @@ class Connection:
                 return
 
     async def _line(self, seconds: float) -> bytes:
-        """Return the next line without its end; nothing when there is none to come."""
+        """Return the next line without its end; empty at the end of the connection."""
         try:
             async with asyncio.timeout(seconds):
                 line = await self._reader.readuntil(b"\n")
@@ -119,7 +119,7 @@ class Connection:
         return line.rstrip(b"\r\n") or b" "
 
     async def _send(self, answer: dict[str, Any]) -> bool:
-        """Write an answer; whether the caller takes it in time."""
+        """Write an answer; return whether the client takes it in time."""
         try:
             self._writer.write(encode(answer))
             async with asyncio.timeout(SEND_SECONDS):
@@ -129,7 +129,7 @@ class Connection:
         return True
 
     async def _follow(self, caller: Caller, request: protocol.FollowRequest) -> None:
-        """Tell of a job's resizes, and take acknowledgements, until either side ends it."""
+        """Send a job's resizes and receive acknowledgements, until either side ends the connection."""
         authorise(self._handler.node, caller, request)
         manager = self._handler.manager
         follower = manager.follow(request.job)
@@ -155,7 +155,7 @@ class Connection:
                 await hearing
 
     async def _hear(self, follower: ResizeFollower) -> None:
-        """Read acknowledgements until the connection ends or sends another request."""
+        """Read acknowledgements until the connection ends or the client sends another request."""
         while line := await self._line(86_400.0):
             try:
                 request = protocol.parse_request(line)
@@ -168,12 +168,12 @@ class Connection:
 
 
 def peer(connection: socket.socket, operators: frozenset[int]) -> Caller:
-    """Return the caller at the other end of a UNIX socket, as the kernel identifies it.
+    """Return the client of a UNIX socket, as the kernel identifies it.
 
     Raises
     ------
     OSError
-        The kernel does not identify it.
+        The kernel does not identify the client.
     """
     process, user = peer_credentials(connection)
     start = started(process) if process > 0 else ""
@@ -183,7 +183,7 @@ def peer(connection: socket.socket, operators: frozenset[int]) -> Caller:
 
 
 def _is_still(connection: socket.socket) -> bool:
-    """Return whether the process that connected lives; True on a kernel before 6.5."""
+    """Return whether the process that connected is alive; True on a kernel before 6.5."""
     try:
         descriptor = connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
     except OSError:
@@ -198,9 +198,9 @@ def _is_still(connection: socket.socket) -> bool:
 
 BACKLOG: Final = 256
 ACCEPTED: Final = 1
-"""Connections that one pass of the event loop accepts; the others wait in the kernel.
+"""Connections that one pass of the event loop accepts; the others wait in the kernel's queue.
 
-With 4, a user that connects in a loop costs root twice the time of an answer.
+With 4, a user that connects in a loop doubles the response time for root.
 """
 
 
@@ -212,16 +212,16 @@ class Server:
     node
         The host.
     run
-        The directory of the socket: ours, and not writable by others.
+        The directory of the socket: owned by this user, and not writable by others.
     state
-        The directory of the journal: locked, so that there is one daemon for it.
+        The directory of the journal: locked, so that only one daemon uses it.
 
     Raises
     ------
     LaunchError
-        Another daemon has the state; the socket cannot be made. Often transient.
+        Another daemon has locked the state, or the socket cannot be made. Often transient.
     UsageError
-        A directory that others can write to. Permanent.
+        Others can write to a directory. Permanent.
     """
 
     def __init__(self, node: NodeLedger, run: Folder, state: Folder) -> None:
@@ -237,15 +237,15 @@ class Server:
         self._lock = _locked(state)
 
     async def serve(self) -> None:
-        """Recover, listen, watch; return when a signal or `stop` ends it. Jobs go on."""
+        """Recover, listen and watch; return after a signal or `stop`. Jobs continue."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             with contextlib.suppress(ValueError, RuntimeError):  # not in the main thread
                 loop.add_signal_handler(number, self.stop)
         self.handler.start()
         listening = []
-        # Any user may connect; the kernel identifies the user of each connection. The operator has a socket of its
-        # own, since a user that connects in a loop keeps the queue of the other one full.
+        # Any user may connect; the kernel identifies the user of each connection. The operator has a separate
+        # socket, because a user that connects in a loop keeps the queue of the public socket full.
         for name, mode in ((SOCKET, 0o666), (OPERATOR_SOCKET, 0o600)):
             bound = self._bound(name, mode)
             listening.append(
@@ -253,7 +253,7 @@ class Server:
                     self._unix, sock=bound, limit=MAX_LINE_BYTES, backlog=ACCEPTED
                 )
             )
-            bound.listen(BACKLOG)  # asyncio accepts as many at once as it lets wait
+            bound.listen(BACKLOG)  # asyncio accepts as many connections at once as its backlog
         self.ready.set()
         try:
             await self._watching()
@@ -262,7 +262,7 @@ class Server:
                 loop.remove_reader(each.fileno())
             for _ in range(
                 ACCEPTING
-            ):  # asyncio forgets what was accepted when a server is closed before that
+            ):  # asyncio loses accepted connections if the server is closed before this
                 await asyncio.sleep(0)
             for server in listening:
                 server.close()
@@ -273,7 +273,7 @@ class Server:
             os.close(self._lock)
 
     def stop(self) -> None:
-        """End `serve`."""
+        """Make `serve` return."""
         self._stopping.set()
 
     async def _end_connections(self) -> None:
@@ -282,7 +282,7 @@ class Server:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        await asyncio.sleep(0)  # a transport that was closed lets its socket go in the next pass
+        await asyncio.sleep(0)  # the next pass releases the socket of a closed transport
 
     async def _watching(self) -> None:
         seconds = self.handler.node.options.watch_seconds
@@ -296,7 +296,7 @@ class Server:
                 self.handler.node.report(f"watch: {type(error).__name__}: {error}")
 
     def _bound(self, name: str, mode: int) -> socket.socket:
-        """Return a listening socket, made inside the open directory and not by a path."""
+        """Return a listening socket, created relative to the open directory instead of by a path."""
         place = f"/proc/self/fd/{self._run.descriptor}/{name}"
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -347,7 +347,7 @@ class Server:
         try:
             await Connection(self.handler, self._turns, reader, writer).serve(caller)
         except asyncio.CancelledError:
-            pass  # the daemon ends, or another takes its place
+            pass  # the daemon ended, or another one has replaced it
         finally:
             self.connections.leave(caller, task)
             writer.close()

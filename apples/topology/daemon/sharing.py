@@ -1,10 +1,10 @@
-"""Listing 3 of SD-Policy (D'Amico et al. 2019): who runs on which CPUs when malleable jobs share a node. Pure.
+"""Listing 3 of SD-Policy (D'Amico et al. 2019): the CPUs of each job when malleable jobs share a node. Pure.
 
-A job owns the CPUs it was given when it came, and holds those it runs on. A guest holds CPUs of its mates;
-they go back to their owners when it ends, and a guest that outlives an owner inherits what it holds of it.
-Which CPUs a mate keeps is chosen so that jobs share as few sockets as possible (section 3.3: "cores
-distribution keeps jobs in separate sockets to improve data locality and reduce interference between jobs").
-Every function returns the allocations that change, as they are afterwards.
+A job owns the CPUs of its allocation, and holds the CPUs it runs on. A guest holds CPUs of its mates. These
+return to their owners when the guest ends; if an owner ends first, the guest inherits the CPUs it holds of that
+owner. The CPUs that a mate keeps are chosen so that jobs share as few sockets as possible (section 3.3: "cores
+distribution keeps jobs in separate sockets to improve data locality and reduce interference between jobs"). Every
+function returns the changed allocations.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from apples.topology.requirement import Requirement, Satisfiability, Unsatisfied
 from apples.topology.selection import rules_of, usable_cpus
 
 MAX_TRIED = 512
-"""Ways to shrink that are compared; with more, every job keeps what is nearest to each other."""
+"""Combinations of ways to shrink that are compared. Beyond it, every job keeps CPUs nearest to each other."""
 SOCKETS_TRIED = 8
-"""Sockets of one job that are compared."""
+"""Sockets of a job that are compared."""
 
 
 def sockets_of(topology: Topology) -> Sequence[CpuSet]:
-    """Return the packages that have CPUs; the memory nodes' CPUs where there is one package alone."""
+    """Return the packages that have CPUs; on a machine with one package, the memory nodes' CPUs."""
     packages = [package for package in topology.packages if package]
     return packages if len(packages) > 1 else [CpuSet(mask) for mask in topology.node_cpus]
 
@@ -41,14 +41,14 @@ def keep_apart(
     free: CpuSet,
     newcomer: int,
 ) -> list[CpuSet]:
-    """Return what each job keeps so that as few sockets as possible have two jobs, the newcomer among them.
+    """Return the CPUs that each job keeps, so that the fewest sockets have two jobs, the newcomer included.
 
     Parameters
     ----------
     holds, shares
-        Of each job that shrinks: the CPUs it has, and how many it keeps of them.
+        Of each shrinking job: its CPUs, and the number that it keeps.
     free, newcomer
-        Free CPUs, and how many the newcomer takes of those and of what is given up.
+        Free CPUs, and the number of CPUs that the newcomer takes of those and of the CPUs given up.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def keep_apart(
     ways: list[Sequence[CpuSet]] = []
     for held, share in zip(holds, shares, strict=True):
         ways.append(_ways(topology, held, share, sockets))
-        if prod(map(len, ways)) > MAX_TRIED:  # then the other jobs' ways need not be found either
+        if prod(map(len, ways)) > MAX_TRIED:  # then the other jobs' ways are not needed
             rest = list(zip(holds, shares, strict=True))[len(ways) :]
             return [*(each[0] for each in ways), *(nearest(topology, *one) for one in rest)]
     given = free
@@ -71,16 +71,16 @@ def keep_apart(
     return _least_shared(ways, [socket.mask for socket in sockets], given.mask, newcomer)
 
 
-# One integer for all sockets: pricing each way by set operations a socket took a second of CPU for
-# 32 mates on 64 sockets, and the daemon answers no request meanwhile.
+# One integer for all sockets: set operations for each way and socket took a second of CPU time for 32 mates on
+# 64 sockets, and meanwhile the daemon answered no request.
 COUNT_BITS = 16
-"""Bits for the CPUs of one socket where the counts of all are one number, so that adding it adds them all."""
+"""Bits for the count of one socket. The counts of all sockets form one integer, so one addition adds them all."""
 
 
 def _least_shared(
     ways: Sequence[Sequence[CpuSet]], sockets: Sequence[int], given: int, newcomer: int
 ) -> list[CpuSet]:
-    """Return one way of each job with which all, the newcomer too, are in the fewest sockets, added up."""
+    """Return one way of each job that minimises the number of sockets, summed over all jobs and the newcomer."""
 
     def counts(cpus: int) -> int:
         return sum(
@@ -96,7 +96,7 @@ def _least_shared(
     size = len(sockets) * COUNT_BITS // 8
 
     def shared(chosen: tuple[tuple[int, int, CpuSet], ...]) -> int:
-        """Return how many sockets each job is in, summed over the jobs, but for those that have no choice."""
+        """Return the number of sockets of each job, summed over the jobs that have a choice."""
         left = (room - sum(taken for _, taken, _ in chosen)).to_bytes(size, byteorder)
         others = sum(number for number, _, _ in chosen)
         return others + _needed(memoryview(left).cast("H"), newcomer)
@@ -112,9 +112,9 @@ def _least_shared(
 def _ways(
     topology: Topology, held: CpuSet, share: int, sockets: Sequence[CpuSet]
 ) -> Sequence[CpuSet]:
-    """Return what a job could keep: the nearest to each other, or as much as possible of one socket.
+    """Return possible sets of CPUs for a job to keep: nearest to each other, or most of one socket.
 
-    The sockets tried are those that have most of the job's CPUs.
+    The sockets tried are those with most of the job's CPUs.
     """
     if share >= len(held):
         return [held]
@@ -132,17 +132,17 @@ def _ways(
 
 
 def nearest(topology: Topology, held: CpuSet, count: int) -> CpuSet:
-    """Return those of some CPUs that are nearest to each other."""
+    """Return `count` of some CPUs that are nearest to each other."""
     if count <= 0 or count >= len(held):
         return held if count > 0 else CpuSet()
     found = choice(topology, held.mask, Requirement(count), starts=2)
-    if isinstance(found, Unsatisfied):  # CPUs that the topology does not know
+    if isinstance(found, Unsatisfied):  # the topology lacks some of the CPUs
         return CpuSet.of(list(held)[:count])
     return CpuSet(found)
 
 
 def _needed(room: Sequence[int], count: int) -> int:
-    """Return how many sockets so many CPUs take at least."""
+    """Return the least number of sockets that hold `count` CPUs."""
     used = 0
     for most in sorted(room, reverse=True):
         if count <= 0:
@@ -156,9 +156,9 @@ Changes = dict[str, CpuAllocation]
 
 
 def mates_of(jobs: Mapping[str, CpuAllocation], factor: float) -> list[tuple[CpuAllocation, int]]:
-    """Return the jobs that could give something, each with the fewest CPUs it may be left with.
+    """Return the jobs that could give up CPUs, each with its minimum number of CPUs.
 
-    That is its ranks, and what the SharingFactor (the part of its own that may be taken) leaves it.
+    The minimum is the larger of its ranks and the part that the sharing factor leaves to it.
     """
     found = []
     for job in jobs.values():
@@ -177,11 +177,11 @@ def arrive(
     free: CpuSet,
     factor: float,
 ) -> Changes | Unsatisfied:
-    """Return the mates as they are when `guest` has its CPUs, and the guest with them.
+    """Return the mates and `guest` as they are when the guest has its CPUs.
 
-    The guest gets what it asked for or all that can be had; what remains is divided over the mates, equally
-    above their minimums (`distribute`), and no mate grows. Mates shrink so that jobs share as few sockets
-    as possible (`keep_apart`): with two sockets and a factor of one half each job has a socket.
+    The guest gets the number it asked for, or all CPUs available to it. The remaining CPUs are divided over the
+    mates, equally above their minimums (`distribute`), and no mate grows. Mates shrink so that jobs share as few
+    sockets as possible (`keep_apart`). For example, with two sockets and a factor of 0.5, each job has a socket.
     """
     mates = mates_of(jobs, factor)
     room = len(free) + sum(len(job.holds) - floor for job, floor in mates)
@@ -191,8 +191,8 @@ def arrive(
             f"the job needs {guest.least}"
         )
         return Unsatisfied(Satisfiability.NOT_NOW, reason, room, guest.least, "-n")
-    # Listing 3: the guest gets what it asks for within what the SharingFactor leaves (distribute_cpu); the rest is
-    # divided over the mates.
+    # Listing 3 (distribute_cpu): the guest gets its number of CPUs within the limit of the sharing factor; the
+    # mates divide the rest.
     wanted = min(room, max(guest.least, guest.count))
     least = [floor for _, floor in mates]
     most = [len(job.holds) for job, _ in mates]
@@ -208,7 +208,7 @@ def arrive(
     if isinstance(found, Unsatisfied):
         return found
     spare = given - found.cpus - free
-    for name, mate in list(changes.items()):  # what the guest does not take stays where it was
+    for name, mate in list(changes.items()):  # mates keep the CPUs that the guest does not take
         changes[name] = mate.change(holds=mate.holds | (spare & jobs[name].holds))
     own = found.cpus & free
     changes[guest.job] = guest.change(holds=found.cpus, owns=own)
@@ -216,7 +216,7 @@ def arrive(
 
 
 def leave(jobs: Mapping[str, CpuAllocation], name: str) -> Changes:
-    """Return who has what when a job has gone: owners get back theirs, guests inherit and grow."""
+    """Return the changed jobs after a job ended: owners get their CPUs back, guests inherit and grow."""
     gone = jobs[name]
     changes: Changes = {}
     rest = [
@@ -240,7 +240,7 @@ def leave(jobs: Mapping[str, CpuAllocation], name: str) -> Changes:
 def grow(
     topology: Topology, job: CpuAllocation, free: CpuSet, requirement: Requirement
 ) -> CpuSet | Unsatisfied:
-    """Return the job's CPUs with the nearest free ones added that a requirement for the new number admits."""
+    """Return the job's CPUs and the nearest free CPUs that a requirement for the new number admits."""
     here, count = job.holds, requirement.count
     refused = refusal(topology, (free | here).mask, requirement)
     if refused is not None:
@@ -267,7 +267,7 @@ def grow(
 
 
 def _balls(topology: Topology, here: int, usable: int, limit: float | None) -> Iterable[int]:
-    """Yield the usable CPUs within MAX_RADIUS of each possible centre of a set that holds `here`."""
+    """Yield the usable CPUs within MAX_RADIUS of each possible centre of a set that includes `here`."""
     if limit is None:
         return [usable]
     balls = [balls for balls in topology.hops.balls if balls.radius <= limit][-1:]
@@ -286,20 +286,20 @@ def _far_from(topology: Topology, here: CpuSet) -> Callable[[int], tuple[float, 
 
 
 def shrink(topology: Topology, job: CpuAllocation, requirement: Requirement) -> CpuSet:
-    """Return those of the job's CPUs that satisfy a requirement for fewer best."""
+    """Return the job's CPUs that best satisfy a requirement for fewer CPUs."""
     found = choice(topology, job.holds.mask, requirement)
     if isinstance(
         found, Unsatisfied
-    ):  # the site's requirement has changed since: it keeps what is nearest
+    ):  # the site's requirement has changed since; keep the nearest CPUs
         return nearest(topology, job.holds, requirement.count)
     return CpuSet(found)
 
 
 def violations(jobs: Mapping[str, CpuAllocation], universe: CpuSet) -> Sequence[str]:
-    """Return what is wrong with who has what; nothing, ever.
+    """Return the violated invariants of owners and holders; always empty unless the code is wrong.
 
-    Every CPU has one owner and one holder at most; no job runs on fewer CPUs than it needs; what a job owns
-    and does not hold is held by another.
+    Every CPU has at most one owner and one holder. No job has fewer CPUs than its minimum. If a job owns a CPU
+    but does not hold it, another job holds it.
     """
     wrong = []
     owned = held = NO_CPUS

@@ -1,7 +1,7 @@
-"""The state of the daemon, made from records. It is pure, so a replay of the journal gives the same state.
+"""The state of the daemon, built from records. It is pure, so a replay of the journal gives the same state.
 
-A record holds the allocations it changes as they are afterwards. A record that is lost is therefore made
-good by the next one about the same job.
+A record contains the changed allocations in full. So the next record of a job also repairs the loss of an earlier
+one.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ from apples.topology.isolation.backend import CpuContainer
 
 
 class AllocationState(StrEnum):
-    """Where an allocation is in its life."""
+    """The phase of an allocation."""
 
     RUNNING = "running"
-    """It has its CPUs and its container."""
+    """The job has its CPUs and its container."""
     SUSPENDED = "suspended"
-    """Its processes are stopped and its CPUs are given back."""
+    """Its processes are stopped and its CPUs are free."""
     RELEASING = "releasing"
     """Its processes are being killed; its CPUs are not free yet."""
     QUARANTINED = "quarantined"
-    """They could not be killed: its CPUs stay out of use until they are gone."""
+    """Its processes cannot be killed; its CPUs stay out of use until they are gone."""
 
 
 class EndCondition(StrEnum):
     """The condition that ends an allocation which no client deallocates."""
 
     KEEPER = "keeper"
-    """The end of the process that asked for it."""
+    """The end of the process that requested it."""
     EMPTY = "empty"
     """The end of the last process in it."""
     IDLE = "idle"
-    """No process was in it for the claim time (60 s): so a job may end its processes and start others."""
+    """No process was in it for the claim time (60 s); so a job may end its processes and start others."""
     TOLD = "told"
-    """Nothing."""
+    """None."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuAllocation:
-    """One allocation.
+    """The CPUs and the container of a job.
 
     Attributes
     ----------
     job
-        The name its owner chose.
+        Name of the job, chosen by its owner.
     number
-        Of the allocation: never used twice, so that a job of the same name is another.
+        Number of the allocation, never reused; it distinguishes jobs of the same name.
     principal
         Its owner, for example ``uid:1000``.
     state
-        Where it is in its life.
+        Phase of the allocation.
     owns
-        The CPUs that it was given, and has while it shares with no other job.
+        The CPUs of the allocation; the job runs on them while it shares with no other job.
     holds
-        The CPUs that it runs on now: without those lent to a guest, with those it borrows.
+        The CPUs that it runs on now: without CPUs lent to a guest, with borrowed CPUs.
     mems
         Memory nodes.
     exclusive
         CPUSET_CPU_EXCLUSIVE: never shared.
     least
-        CPUs it cannot do without; 0: it cannot be resized (not malleable).
+        Minimum of CPUs; 0: the job cannot be resized (not malleable).
     requirement
-        As it was given, for the resume.
+        Requirement as text, for the resume.
     count
-        CPUs asked for.
+        Number of requested CPUs.
     until, keeper
-        Its end condition, and the process (number and start) that allocated it.
+        Its end condition, and the process that allocated it (number and start time).
     was
-        While suspended: the CPUs it owned.
+        While suspended: the CPUs it owned before.
     """
 
     job: str
@@ -91,35 +91,35 @@ class CpuAllocation:
     was: CpuSet = NO_CPUS
 
     def container(self, mark: str) -> CpuContainer:
-        """Return where its processes may run."""
+        """Return the container of the job's processes."""
         return CpuContainer(self.name(mark), self.holds, self.mems, self.exclusive)
 
     def name(self, mark: str) -> str:
-        """Return the name of its container."""
+        """Return the name of the container."""
         return f"topologyd-{mark}-{self.job}-{self.number}"
 
     def is_repeated_by(self, wanted: CpuAllocation) -> bool:
-        """Whether a request for `wanted` is the one that this allocation answers."""
+        """Whether a request for `wanted` repeats the request of this allocation."""
         names = ("principal", "requirement", "count", "least", "until")
         owned = self.until is not EndCondition.KEEPER or self.keeper == wanted.keeper
         return owned and all(getattr(self, name) == getattr(wanted, name) for name in names)
 
     @property
     def malleable(self) -> bool:
-        """Whether it can be resized while it runs."""
+        """Whether the job can be resized while it runs."""
         return self.least > 0
 
     @property
     def taken(self) -> CpuSet:
-        """The CPUs that are not free because of it."""
+        """The CPUs that are not free because of this job."""
         return self.owns | self.holds
 
     def change(self, **changes: Any) -> CpuAllocation:
-        """Return it with some attributes changed."""
+        """Return a copy with some attributes changed."""
         return replace(self, **changes)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the allocation as a JSON object."""
         found: dict[str, Any] = {}
         for each in fields(self):
             value = getattr(self, each.name)
@@ -133,7 +133,7 @@ class CpuAllocation:
         Raises
         ------
         ValueError, KeyError, TypeError, UsageError
-            It is none.
+            The document is not an allocation.
         """
         sets = {name: CpuSet.parse(document[name]) for name in ("owns", "holds", "mems", "was")}
         rest = {
@@ -155,11 +155,11 @@ class AttachedRequirement:
     Attributes
     ----------
     requirement
-        As text, for example ``CPUSET[MAX_RADIUS=1]``.
+        Text, for example ``CPUSET[MAX_RADIUS=1]``.
     principal
         Its owner.
     at
-        Seconds since the epoch.
+        Time of the request, in seconds since the epoch.
     """
 
     requirement: str
@@ -169,18 +169,18 @@ class AttachedRequirement:
 
 @dataclass
 class NodeState:
-    """The jobs of a host, and the requirements of jobs to come.
+    """The jobs of a host, and the requirements of future jobs.
 
     Attributes
     ----------
     jobs
         Name -> `CpuAllocation`.
     attached
-        Name of a job to come -> `AttachedRequirement`. An allocation keeps its requirement itself.
+        Name of a future job -> `AttachedRequirement`. An allocation contains its own requirement.
     number
-        The highest number of an allocation so far.
+        The highest number of any allocation.
     boot
-        Of the machine, when the jobs were started.
+        Id of the machine's boot in which the jobs were started.
     """
 
     jobs: dict[str, CpuAllocation] = field(default_factory=dict)
@@ -194,7 +194,7 @@ class NodeState:
         Raises
         ------
         ValueError, KeyError, TypeError, UsageError
-            It is not valid. Nothing has changed.
+            The record is invalid. Nothing has changed.
         """
         jobs = {name: _job(name, document) for name, document in record.get("jobs", {}).items()}
         attached = {
@@ -214,7 +214,7 @@ class NodeState:
             self.attached.pop(name, None)
 
     def records(self) -> list[Record]:
-        """Return records that make this state from nothing."""
+        """Return records that build this state from an empty one."""
         found: list[Record] = [{"do": "boot", "boot": self.boot, "number": self.number}]
         found += [{"do": "jobs", "jobs": {n: j.document()}} for n, j in self.jobs.items()]
         found += [{"do": "attach", "attach": {n: asdict(it)}} for n, it in self.attached.items()]

@@ -1,7 +1,7 @@
-"""Plain affinity, for hosts without control groups to write to. Its guarantee is advisory.
+"""Plain affinity, for hosts without writable control groups. Its guarantee is advisory.
 
-The processes of a container are those with its name in their environment, which children inherit. The next watch
-finds a job that widens its mask and puts it back. A job that also clears its environment is not found.
+The processes of a container have its name in their environment, which children inherit. If a job widens its mask,
+the next watch resets the mask. A job that also clears its environment is not detected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from apples.topology.isolation.backend import (
 from apples.topology.isolation.freezers import place_threads, signal_members, stop_members
 
 MARK = "APPLES_TOPOLOGY_PEN"
-"""The environment variable with the container of a job's processes."""
+"""The environment variable with the name of a process's container."""
 
 
 class Affinity(RememberedContainers):
@@ -32,7 +32,7 @@ class Affinity(RememberedContainers):
     Parameters
     ----------
     proc
-        Where processes are listed.
+        Directory of the process files.
     """
 
     title: ClassVar[str] = "affinity"
@@ -43,7 +43,7 @@ class Affinity(RememberedContainers):
         self._admitted: dict[str, set[tuple[int, str]]] = {}
 
     def fit(self, container: CpuContainer) -> Guarantee:
-        """Set the masks of all processes that are in it."""
+        """Set the masks of all processes in the container."""
         self.remember(container)
         for process in self.processes(container.name):
             try:
@@ -53,7 +53,7 @@ class Affinity(RememberedContainers):
         return Guarantee.ADVISORY
 
     def admit(self, name: str, process: int) -> None:
-        """Set the masks of its threads."""
+        """Set the masks of the process's threads."""
         container = self.known(name)
         with entering(name, process):
             place_threads(process, container.cpus)
@@ -61,7 +61,7 @@ class Affinity(RememberedContainers):
         self._admitted.setdefault(name, set()).add((process, began))
 
     def processes(self, name: str) -> frozenset[int]:
-        """Search the environments, and add those that were admitted and live."""
+        """Return the processes with the container's name in their environment, and live admitted processes."""
         mark = f"{MARK}={name}".encode()
         found = {
             int(entry.name)
@@ -86,7 +86,7 @@ class Affinity(RememberedContainers):
         signal_members(lambda: self.processes(name))
 
     def remove(self, name: str) -> bool:
-        """Forget the container if no process is in it."""
+        """Forget the container if it has no process."""
         if self.processes(name):
             return False
         self.containers.pop(name, None)
@@ -94,7 +94,7 @@ class Affinity(RememberedContainers):
         return True
 
     def strays(self, container: CpuContainer) -> frozenset[int]:
-        """Return processes whose mask is wider than the container."""
+        """Return the processes with masks wider than the container."""
         wide = set()
         for process in self.processes(container.name):
             with contextlib.suppress(OSError):
@@ -104,14 +104,14 @@ class Affinity(RememberedContainers):
 
 
 def started(process: int, proc: Path = Path("/proc")) -> str:
-    """Return when a process began, in the kernel's ticks since the boot; empty if it is gone or a zombie.
+    """Return the start time of a process, in kernel ticks since boot; empty if it is gone or a zombie.
 
-    Together with its number this names a process for as long as the machine is up.
+    The process number and this time identify a process until the machine reboots.
 
     Raises
     ------
     OSError
-        This process is short of descriptors or memory, so the other one may still run. Transient.
+        This process is short of descriptors or memory, so the other process may still run. Transient.
     """
     try:
         text = (proc / str(process) / "stat").read_text()

@@ -1,4 +1,4 @@
-"""The contract of what keeps a job's processes on its CPUs, and the guarantee that it gives."""
+"""The contract of an isolation backend, and the guarantees that backends give."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from apples.errors import LaunchError
 from apples.topology.cpus import CpuSet
 
 NAME = re.compile(r"topologyd-[0-9a-f]{8}-[A-Za-z0-9._-]{1,64}-[0-9]{1,12}")
-"""Prefix, mark of the daemon (by its state directory), job, number of the allocation."""
+"""Prefix, mark of the daemon (from its state directory), job, number of the allocation."""
 
 
 class Guarantee(StrEnum):
-    """What a user may rely on, strongest first."""
+    """The level of isolation that a user may rely on, strongest first."""
 
     ISOLATED = "isolated partition"
     """No other process, managed or not, runs on the CPUs."""
     EXCLUSIVE = "exclusive among managed jobs"
-    """The job cannot leave its CPUs and no other managed job is put there; others may run there."""
+    """The job cannot leave its CPUs, and no other managed job runs there; unmanaged processes may."""
     CONTAINED = "contained"
-    """The job cannot leave its CPUs; a mate that it is shared with may be put there."""
+    """The job cannot leave its CPUs; a mate that shares with it may run there."""
     ADVISORY = "advisory"
-    """The job is put there and watched; it could leave."""
+    """The job's affinity is set and watched; the job could change it."""
     NONE = "none"
-    """Nothing is done: a dry run."""
+    """No isolation: a dry run."""
 
 
 SHORTAGE: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors that mean: this process is short of descriptors or memory. The file or process may be as it was."""
+"""Errors of a process short of descriptors or memory. The file or process may still exist."""
 
 
 def missing(error: OSError) -> None:
-    """Take an error for a file or process that is gone; raise it again if this process is short of resources."""
+    """Ignore an error of a missing file or process; raise it again if this process is short of resources."""
     if error.errno in SHORTAGE:
         raise error
 
 
 class IsolationError(LaunchError):
-    """The kernel or the system manager refused; the message has its words."""
+    """The kernel or the system manager refused; the message includes its text."""
 
     code = "isolation-refused"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuContainer:
-    """Where a job's processes may run.
+    """The CPUs and memory nodes that a job's processes may use.
 
     Attributes
     ----------
     name
-        Of the kernel's object: `NAME`.
+        Name of the kernel's object, of the form `NAME`.
     cpus, mems
         OS indices of the CPUs and of the memory nodes; neither is empty.
     exclusive
-        Whether the kernel is asked to keep other sets off.
+        Whether the kernel should forbid overlapping sets.
     """
 
     name: str
@@ -70,41 +70,41 @@ class CpuContainer:
 
 
 class IsolationBackend(ABC):
-    """Keeps processes on the CPUs of their container, by one means of the kernel.
+    """Keeps processes on the CPUs of their container, by one mechanism of the kernel.
 
-    All methods are immediate and may be repeated: after any crash, doing everything again gives the same.
-    Each of them raises `IsolationError` where the kernel refuses. A name is that of a `CpuContainer`.
+    All methods return at once and may be repeated: after a crash, repeating all calls gives the same state. Each
+    method raises `IsolationError` if the kernel refuses. Each `name` is the name of a `CpuContainer`.
     """
 
     title: ClassVar[str]
 
     @abstractmethod
     def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return the CPUs and memory nodes that may be given at all, by what surrounds this process."""
+        """Return the CPUs and memory nodes that may be allocated, within the limits on this process."""
 
     @abstractmethod
     def sets(self) -> Mapping[str, CpuSet]:
-        """Return path -> CPUs of all sets there are: boot cpusets, those of managers, our containers."""
+        """Return path -> CPUs of all existing sets: boot cpusets, sets of other managers, our containers."""
 
     @abstractmethod
     def names(self) -> frozenset[str]:
-        """Return the containers that there are, of any daemon."""
+        """Return the existing containers of all daemons."""
 
     @abstractmethod
     def fit(self, container: CpuContainer) -> Guarantee:
-        """Make the container or change it to this; return what it guarantees."""
+        """Create the container, or change it to these values; return its guarantee."""
 
     @abstractmethod
     def cpus(self, name: str) -> CpuSet:
-        """Return the CPUs of a container as the kernel has them; empty where there is none."""
+        """Return the kernel's CPUs of a container; empty if it does not exist."""
 
     @abstractmethod
     def admit(self, name: str, process: int) -> None:
-        """Move a process with all its threads into the container; its own mask is reset to the container's."""
+        """Move a process with all its threads into the container; their masks become the container's."""
 
     @abstractmethod
     def processes(self, name: str) -> frozenset[int]:
-        """Return the processes in the container, zombies left out."""
+        """Return the processes in the container, without zombies."""
 
     @abstractmethod
     def freeze(self, name: str) -> None:
@@ -112,18 +112,18 @@ class IsolationBackend(ABC):
 
     @abstractmethod
     def thaw(self, name: str) -> None:
-        """Let them go on."""
+        """Resume all processes of the container."""
 
     @abstractmethod
     def kill(self, name: str) -> None:
-        """Kill what is in the container now: one round; a frozen container dies as well."""
+        """Kill the processes that are in the container now, once; frozen processes die as well."""
 
     @abstractmethod
     def remove(self, name: str) -> bool:
-        """Remove the container; False while a process is in it. Nothing happens where there is none."""
+        """Remove the container; return False while a process is in it. A missing container counts as removed."""
 
     def strays(self, container: CpuContainer) -> frozenset[int]:
-        """Return processes of the container that run elsewhere than they should: what a watch reports."""
+        """Return processes of the container that run outside its CPUs. The watch reports them."""
         return (
             frozenset()
             if self.cpus(container.name) <= container.cpus
@@ -132,17 +132,17 @@ class IsolationBackend(ABC):
 
 
 class RememberedContainers(IsolationBackend):
-    """Base class of backends whose containers are no object of the kernel before a process enters.
+    """Base class of backends whose containers exist in the kernel only after a process enters.
 
     Parameters
     ----------
     cpus
-        The CPUs that may be given.
+        The CPUs that may be allocated.
 
     Attributes
     ----------
     containers
-        Name -> `CpuContainer`, in memory only: a daemon that restarts makes them anew.
+        Name -> `CpuContainer`, only in memory; a restarted daemon creates them again.
     """
 
     def __init__(self, cpus: CpuSet) -> None:
@@ -150,11 +150,11 @@ class RememberedContainers(IsolationBackend):
         self.containers: dict[str, CpuContainer] = {}
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return the CPUs that may be given, and node 0: memory cannot be bound."""
+        """Return the CPUs that may be allocated, and node 0, because memory cannot be bound."""
         return self._mine, CpuSet.of([0])
 
     def sets(self) -> Mapping[str, CpuSet]:
-        """Return nothing: CPUs of other sets are not open to this process in the first place."""
+        """Return an empty mapping: this process cannot use CPUs of other sets anyway."""
         return {}
 
     def names(self) -> frozenset[str]:
@@ -166,7 +166,7 @@ class RememberedContainers(IsolationBackend):
         return self.containers[name].cpus if name in self.containers else CpuSet()
 
     def remember(self, container: CpuContainer) -> None:
-        """Keep a container, if this process may use its CPUs."""
+        """Store a container, if this process may use its CPUs."""
         if not container.cpus or not container.cpus <= self._mine:
             raise IsolationError(
                 f"{container.name}: CPUs {container.cpus} are not all among {self._mine}",
@@ -178,7 +178,7 @@ class RememberedContainers(IsolationBackend):
         self.containers[container.name] = container
 
     def known(self, name: str) -> CpuContainer:
-        """Return the container of a name."""
+        """Return the stored container of a name."""
         if name not in self.containers:
             raise IsolationError(
                 f"there is no container {name}", code="container-unknown", container=name
@@ -188,7 +188,7 @@ class RememberedContainers(IsolationBackend):
 
 @contextlib.contextmanager
 def entering(name: str, process: int) -> Iterator[None]:
-    """Turn an error of the kernel, while a process enters a container, into an `IsolationError`."""
+    """Convert a kernel error while a process enters a container into an `IsolationError`."""
     try:
         yield
     except OSError as error:

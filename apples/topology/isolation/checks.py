@@ -1,10 +1,11 @@
-"""The contract of an `IsolationBackend` as functions that run: one promise each.
+"""The contract of an `IsolationBackend` as executable checks, one for each guarantee.
 
-Every check takes a function that returns a backend, makes containers of its own through it and removes them, and
-raises AssertionError with the promise that was broken. They run on all backends of ours that hold on a machine,
-and on yours: ``check_isolation_backend(lambda: MyBackend())``.
+Every check takes a function that returns a backend. It makes its own containers, removes them, and raises
+AssertionError with the violated guarantee. The tests run the checks on all backends of apples that work on a
+machine. Users can run them on their own: ``check_isolation_backend(lambda: MyBackend())``.
 
-A process that a check needs sleeps, bears the container's name in its environment, and ends with the check.
+If a check needs a process, it starts one that sleeps and has the container's name in its environment, and ends
+it.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from apples.topology.isolation.backend import (
 
 Make = Callable[[], IsolationBackend]
 SECONDS: Final = 20.0
-"""Until what the kernel does by and by must have happened: signals, control groups that empty."""
+"""Time limit for asynchronous effects of the kernel: signals, control groups that become empty."""
 
 
 def check_something_can_be_given(make: Make) -> None:
-    """Check that there are CPUs and memory nodes, and that looking twice finds the same."""
+    """Check that CPUs and memory nodes exist, and that two calls return the same."""
     backend = make()
     cpus, mems = backend.universe()
     _require(bool(cpus), "no CPU can be given")
@@ -42,7 +43,7 @@ def check_something_can_be_given(make: Make) -> None:
 
 
 def check_a_container_is_as_it_was_last_made(make: Make) -> None:
-    """Check that a container can be made, made again, changed, found, and removed."""
+    """Check that a container can be created, created again, changed, listed and removed."""
     backend = make()
     with _container(backend) as container:
         guarantee = backend.fit(container)
@@ -57,7 +58,7 @@ def check_a_container_is_as_it_was_last_made(make: Make) -> None:
 
 
 def check_what_is_not_there_is_empty_and_can_be_removed(make: Make) -> None:
-    """Check that every question about a container that was never made is answered, and nothing happens."""
+    """Check that every query of a container that never existed has an answer and no effect."""
     backend = make()
     name = _name()
     _require(name not in backend.names(), f"{name} has not been made")
@@ -67,7 +68,7 @@ def check_what_is_not_there_is_empty_and_can_be_removed(make: Make) -> None:
 
 
 def check_removing_may_be_repeated(make: Make) -> None:
-    """Check that a removed container is gone, and that removing it once more is no error."""
+    """Check that a removed container is gone, and that a second removal is no error."""
     backend = make()
     with _container(backend) as container:
         backend.fit(container)
@@ -78,7 +79,7 @@ def check_removing_may_be_repeated(make: Make) -> None:
 
 
 def check_cpus_that_are_not_there_are_refused(make: Make) -> None:
-    """Check that the error is `IsolationError`, and that the container can be made properly after it."""
+    """Check that the error is `IsolationError`, and that the container can be created correctly afterwards."""
     backend = make()
     cpus, _ = backend.universe()
     missing = CpuSet.of([next(n for n in reversed(range(MAX_CPUS)) if n not in cpus)])
@@ -94,7 +95,7 @@ def check_cpus_that_are_not_there_are_refused(make: Make) -> None:
 
 
 def check_containers_do_not_disturb_each_other(make: Make) -> None:
-    """Check that what is done to one container leaves the other as it is."""
+    """Check that a change of one container leaves the other unchanged."""
     backend = make()
     with _container(backend) as one, _container(backend) as other:
         backend.fit(one)
@@ -106,7 +107,7 @@ def check_containers_do_not_disturb_each_other(make: Make) -> None:
 
 
 def check_a_process_that_enters_is_inside_until_it_is_killed(make: Make) -> None:
-    """Check that it runs on the container's CPUs, that its container stays, and that killing empties it."""
+    """Check that the process runs on the container's CPUs, the container remains, and a kill empties it."""
     backend = make()
     with _container(backend) as container, _process(container.name) as process:
         guarantee = backend.fit(container)
@@ -135,7 +136,7 @@ def check_a_process_does_not_enter_what_is_not_there(make: Make) -> None:
 
 
 def check_freezing_and_thawing_may_be_repeated_and_the_frozen_die(make: Make) -> None:
-    """Check that both may be said twice, and that a frozen process is killed like any other."""
+    """Check that both may be repeated, and that a frozen process can be killed."""
     backend = make()
     with _container(backend) as container, _process(container.name) as process:
         backend.fit(container)
@@ -165,7 +166,7 @@ def check_isolation_backend(make: Make) -> None:
     Raises
     ------
     AssertionError
-        The first promise that is broken.
+        A guarantee is violated. The check stops at the first.
 
     Examples
     --------
@@ -182,7 +183,7 @@ def _name() -> str:
 
 @contextlib.contextmanager
 def _container(backend: IsolationBackend) -> Iterator[CpuContainer]:
-    """Yield a container on one CPU that is not made yet; it is emptied and removed in the end."""
+    """Yield a description of a container with one CPU, not created yet; remove it at the end."""
     cpus, mems = backend.universe()
     container = CpuContainer(_name(), CpuSet.of([max(cpus)]), mems)
     try:
@@ -196,7 +197,7 @@ def _container(backend: IsolationBackend) -> Iterator[CpuContainer]:
 
 @contextlib.contextmanager
 def _process(name: str) -> Iterator[int]:
-    """Yield a process that sleeps and bears the name of a container."""
+    """Yield a sleeping process with the name of a container in its environment."""
     words = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
     with subprocess.Popen(words, env={**os.environ, MARK: name}) as process:
         try:
@@ -206,7 +207,7 @@ def _process(name: str) -> Iterator[int]:
 
 
 def _choices(backend: IsolationBackend) -> list[CpuSet]:
-    """Return the first CPU, all of them, and the last: growing, shrinking, and moving where they are two."""
+    """Return the first CPU, all CPUs and the last, so that checks grow, shrink and move a container."""
     cpus, _ = backend.universe()
     return [CpuSet.of([min(cpus)]), cpus, CpuSet.of([max(cpus)])]
 

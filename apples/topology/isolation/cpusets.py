@@ -1,16 +1,16 @@
 """Cpusets by both versions of the kernel's interface: a container is a control group with ``cpuset.cpus``.
 
-Version 1 (nearest to the cpusets of IRIX). What the kernel does (Linux 6.18): both ``cpuset.mems`` and
+Version 1 (nearest to the cpusets of IRIX). The kernel (Linux 6.18) has these rules: both ``cpuset.mems`` and
 ``cpuset.cpus`` must be set before a process can enter; a child set lies inside its parent;
-``cpu_exclusive`` forbids overlapping sets beside it and keeps no process off the CPUs; a set with a
-surviving process cannot be removed; a process that enters keeps the narrower mask of its own that it came
-with, and from 6.2 on that mask is remembered through later changes of the set. So a process that enters
-gets a mask of all CPUs, which the set then narrows.
+``cpu_exclusive`` forbids overlapping sibling sets but does not keep processes off the CPUs; a set with a
+process cannot be removed; a process that enters keeps its own mask if that is narrower, and from 6.2 on the
+kernel applies that mask again after later changes of the set. So an entering process gets a mask of all CPUs,
+which the set then narrows.
 
 Version 2, below a group that was delegated to us. A group with processes has no controllers for its
-children, so this process goes into a leaf of its own first, and jobs into leaves beside it. The group's own
-``cpuset.cpus`` is never written: systemd resets it whenever it reloads. The tests
-try version 2 against a directory that behaves as the kernel's documents say, ``make vm`` on a kernel.
+children, so this process first moves into its own leaf, and jobs get leaves beside it. The group's own
+``cpuset.cpus`` is never written, because systemd resets it whenever it reloads. The tests use version 2 in a
+directory that behaves as the kernel's documentation specifies; ``make vm`` uses a real kernel.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from apples.topology.isolation.freezers import (
 
 MAX_GROUPS = 20_000
 EVERY = CpuSet.of(range(1024))
-"""A mask that no set is wider than, on machines of up to 1,024 CPUs; the set's own numbers are added."""
+"""A mask of all CPUs of machines with up to 1,024 CPUs; the set's own numbers are added."""
 
 
 class Cpusets(IsolationBackend):
-    """Containers are groups beside each other, with a freezer that stops and kills what is in them.
+    """Containers are sibling groups; a freezer stops and kills their processes.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Cpusets(IsolationBackend):
     inside
         Names of the groups from the top to `own`.
     freezer
-        What stops and kills.
+        Stops and kills processes.
     mine
         CPUs that this process may use; None: its mask.
     """
@@ -119,7 +119,7 @@ class Cpusets(IsolationBackend):
 
 
 def refusal(container: CpuContainer, error: OSError) -> IsolationError:
-    """Return the kernel's word for what was asked of it."""
+    """Return an error with the kernel's reason for refusing a container."""
     why = {
         errno.EACCES: "outside the set above it, or no right to",
         errno.EINVAL: "overlaps an exclusive set, or no such memory node",
@@ -140,10 +140,10 @@ def refusal(container: CpuContainer, error: OSError) -> IsolationError:
 def partial_sets(
     point: Folder, inside: tuple[str, ...], whole: str = "cpuset.cpus"
 ) -> dict[str, CpuSet]:
-    """Return name -> CPUs of every set that is a real part of the machine and not above us.
+    """Return name -> CPUs of every set that is a proper part of the machine and no ancestor of this process's.
 
-    A set of all CPUs, as containers' parents have it, reserves nothing; those inside it are looked at.
-    `whole` is the file that holds the CPUs of the top.
+    A set of all CPUs reserves nothing, for example the parent of containers; the sets inside it are examined.
+    `whole` is the file with the CPUs of the top.
     """
     every = CpuSet.parse(point.text(whole))
     above = {inside[: n + 1] for n in range(len(inside))}
@@ -166,7 +166,7 @@ def partial_sets(
 def _held(point: Folder, path: tuple[str, ...]) -> CpuSet:
     try:
         return CpuSet.parse(point.text("/".join((*path, "cpuset.cpus"))))
-    except OSError as error:  # it went away while it was read, or has no such file
+    except OSError as error:  # it was removed meanwhile, or has no such file
         missing(error)
         return CpuSet()
 
@@ -183,14 +183,14 @@ def _children(point: Folder, here: tuple[str, ...]) -> list[str]:
 
 
 class CpusetV1(Cpusets):
-    """Containers are cpusets beside each other in the group that this process is in.
+    """Containers are sibling cpusets in the group of this process.
 
     Parameters
     ----------
     point, own, inside, mine
         As of `Cpusets`.
     freezer
-        What stops and kills; signals where None.
+        Stops and kills processes; None: signals do.
     """
 
     title: ClassVar[str] = "cpuset-v1"
@@ -207,16 +207,16 @@ class CpusetV1(Cpusets):
         super().__init__(point, own, inside, freezer, mine)
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return what our own group has in effect; CPUs that we may not use ourselves are left out."""
+        """Return the effective CPUs and memory nodes of our group, without CPUs that this process may not use."""
         cpus = CpuSet.parse(self.own.text("cpuset.effective_cpus")) & self._mine
         return cpus, CpuSet.parse(self.own.text("cpuset.effective_mems"))
 
     def sets(self) -> Mapping[str, CpuSet]:
-        """Return every set that is a real part of the machine and not above us."""
+        """Return every set that is a proper part of the machine and not an ancestor of this process's."""
         return partial_sets(self.point, self._inside)
 
     def names(self) -> frozenset[str]:
-        """List the groups, and those of the freezer that lost theirs."""
+        """List the groups, and the freezer's groups without a cpuset."""
         found = {*self.own.folders(), *self.freezer.names()}
         return frozenset(name for name in found if NAME.fullmatch(name))
 
@@ -234,8 +234,8 @@ class CpusetV1(Cpusets):
         except OSError as error:
             raise refusal(container, error) from error
         if container.exclusive:
-            # A foreign set over everything (a container's parent) forbids the flag. What it adds is that
-            # no other set may overlap; other managed jobs are kept off by the daemon either way.
+            # A foreign set of all CPUs (a container's parent) forbids the flag. The flag only forbids
+            # overlapping sets; the daemon keeps other managed jobs off in either case.
             with contextlib.suppress(OSError):
                 self._write(container.name, "cpuset.cpu_exclusive", "1")
             return Guarantee.EXCLUSIVE
@@ -258,7 +258,7 @@ LEAF = "topologyd"
 
 
 class CpusetV2(Cpusets):
-    """Containers are groups beside the leaf that this process is in.
+    """Containers are groups beside the leaf of this process.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ class CpusetV2(Cpusets):
     Raises
     ------
     IsolationError
-        The group was not delegated, or the tree has no cpuset controller.
+        The group was not delegated, or the hierarchy has no cpuset controller.
     """
 
     title: ClassVar[str] = "cpuset-v2"
@@ -291,7 +291,7 @@ class CpusetV2(Cpusets):
             ) from error
 
     def _prepare(self) -> None:
-        """Have the cpuset controller in the groups that will be made."""
+        """Enable the cpuset controller for the groups of containers."""
         if "cpuset" in self.own.text("cgroup.subtree_control").split():
             return
         if "cpuset" not in self.own.text("cgroup.controllers").split():
@@ -301,9 +301,9 @@ class CpusetV2(Cpusets):
                 file=self.own.name,
                 controller="cpuset",
             )
-        # systemd before version 254 puts a restarted daemon into the unit's own group, which takes
-        # no process while it has children with controllers (status 219/CGROUP).
-        if self._inside:  # the top alone may have processes and controllers for its children
+        # systemd before version 254 puts a restarted daemon into the unit's own group, which accepts
+        # no process while its children have controllers (status 219/CGROUP).
+        if self._inside:  # only the top may have both processes and controllers for its children
             with contextlib.suppress(FileExistsError):
                 self.own.make(LEAF)
             for process in self.own.text("cgroup.procs").split():
@@ -311,12 +311,12 @@ class CpusetV2(Cpusets):
         self.own.write("cgroup.subtree_control", "+cpuset")
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return what our own group has in effect; CPUs that we may not use ourselves are left out."""
+        """Return the effective CPUs and memory nodes of our group, without CPUs that this process may not use."""
         cpus = CpuSet.parse(self.own.text("cpuset.cpus.effective")) & self._mine
         return cpus, CpuSet.parse(self.own.text("cpuset.mems.effective"))
 
     def sets(self) -> Mapping[str, CpuSet]:
-        """Return every set that is a real part of the machine and not above us."""
+        """Return every set that is a proper part of the machine and not an ancestor of this process's."""
         return partial_sets(self.point, self._inside, "cpuset.cpus.effective")
 
     def names(self) -> frozenset[str]:
@@ -324,7 +324,7 @@ class CpusetV2(Cpusets):
         return frozenset(name for name in self.own.folders() if NAME.fullmatch(name))
 
     def fit(self, container: CpuContainer) -> Guarantee:
-        """Write memory nodes and CPUs; an exclusive container is made a partition where the kernel lets us."""
+        """Write memory nodes and CPUs; make an exclusive container a partition if the kernel allows it."""
         try:
             self.freezer.make(container.name)
             self._write(container.name, "cpuset.mems", str(container.mems))
@@ -346,10 +346,10 @@ class CpusetV2(Cpusets):
         return Guarantee.ISOLATED if isolated else Guarantee.EXCLUSIVE
 
     def _partition(self, container: CpuContainer) -> bool:
-        """Make a partition of an exclusive container, an ordinary group of another; whether it is one now."""
+        """Make an exclusive container a partition and others plain groups; return whether it is a partition."""
         try:
             state = self.own.text(f"{container.name}/cpuset.cpus.partition")
-        except FileNotFoundError:  # before 5.x there are none
+        except FileNotFoundError:  # kernels before 5.x have no partitions
             return False
         if not container.exclusive:
             if state != "member":
@@ -369,5 +369,5 @@ class CpusetV2(Cpusets):
         return self.freezer.processes(name)
 
     def remove(self, name: str) -> bool:
-        """Remove the group and those inside."""
+        """Remove the group and all groups inside."""
         return self.freezer.remove(name)

@@ -1,4 +1,4 @@
-"""Tries which isolation backend holds on this host: a container is made, and what the kernel did is read back."""
+"""Detects the isolation backends that work on this host: it creates a container and reads the result back."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class CgroupHierarchy:
-    """One mounted tree of groups.
+    """A mounted hierarchy of control groups.
 
     Attributes
     ----------
     point
-        Where it is mounted.
+        Mount point.
     own
-        The directory of the group that this process is in.
+        Directory of this process's group.
     controllers
-        Of version 1; empty for version 2, whose groups name their own.
+        Controllers of version 1; empty for version 2, in which each group lists its own.
     """
 
     point: Path
@@ -49,7 +49,7 @@ class CgroupHierarchy:
 
 
 def hierarchies(root: Path = ROOT) -> list[CgroupHierarchy]:
-    """Return the trees that are mounted here, our own group in each; none where /proc has no answer."""
+    """Return the mounted hierarchies with this process's group in each; empty if /proc lists none."""
     try:
         groups = parse_groups((root / "proc/self/cgroup").read_text())
         mounts = parse_mounts((root / "proc/self/mountinfo").read_text())
@@ -64,29 +64,29 @@ def hierarchies(root: Path = ROOT) -> list[CgroupHierarchy]:
 
 
 def with_controller(found: list[CgroupHierarchy], name: str) -> CgroupHierarchy | None:
-    """Return the version 1 tree of a controller."""
+    """Return the version 1 hierarchy of a controller."""
     return next((h for h in found if name in h.controllers), None)
 
 
 def unified(found: list[CgroupHierarchy]) -> CgroupHierarchy | None:
-    """Return the version 2 tree."""
+    """Return the version 2 hierarchy."""
     return next((h for h in found if h.version == 2), None)
 
 
 @dataclass(frozen=True, slots=True)
 class IsolationLevel:
-    """The result of trying one level.
+    """The result of trying a level of isolation.
 
     Attributes
     ----------
     title
-        Its name.
+        Name of the level.
     isolation
-        The isolation backend, where it holds.
+        The isolation backend, if it works.
     guarantee
         The guarantee of a container that is not exclusive.
     why_not
-        The reason, in one line, where it does not hold; else empty.
+        The reason in one line, if it does not work; else empty.
     """
 
     title: str
@@ -112,11 +112,13 @@ def _cpuset_v2(root: Path) -> IsolationBackend:
         raise IsolationError(
             "no version 2 tree is mounted", code="cgroup-missing", value="cpuset-v2"
         )
-    if tree.own.name == LEAF and tree.own != tree.point:  # where systemd, or we, put the daemon
+    if (
+        tree.own.name == LEAF and tree.own != tree.point
+    ):  # the leaf in which systemd, or we, put the daemon
         tree = replace(tree, own=tree.own.parent)
     elif tree.own.suffix == ".service":
-        # Groups of jobs in a service's own group would keep systemd from starting the service again beside them:
-        # a group whose children have controllers takes no process (EXIT_CGROUP).
+        # If jobs had groups in a service's own group, systemd could not restart the service: a group whose
+        # children have controllers accepts no process (EXIT_CGROUP).
         raise IsolationError(
             f"cannot use cgroup v2: {tree.own.name} runs in its own top group; add DelegateSubgroup={LEAF} "
             "to the unit (systemd 254 or later)",
@@ -155,11 +157,11 @@ BACKENDS: Final[dict[str, Callable[[Path], IsolationBackend]]] = {
     Affinity.title: _affinity,
     DryRun.title: _dry_run,
 }
-"""The levels, strongest first. A dry run is taken only when it is asked for by name."""
+"""The levels, strongest first. A dry run is used only on request."""
 
 
 def probe(title: str, root: Path = ROOT) -> IsolationLevel:
-    """Try one level: a container is made on one CPU, read back and removed."""
+    """Try one level: create a container on one CPU, read it back and remove it."""
     try:
         isolation = BACKENDS[title](root)
         return IsolationLevel(title, isolation, _tried(isolation))
@@ -170,12 +172,12 @@ def probe(title: str, root: Path = ROOT) -> IsolationLevel:
 def find_backend(
     wanted: str = "auto", root: Path = ROOT
 ) -> tuple[IsolationBackend, Sequence[IsolationLevel]]:
-    """Return the strongest isolation backend that holds here, and what came of each level that was tried.
+    """Return the strongest isolation backend that works here, and the result of each level tried.
 
     Raises
     ------
     IsolationError
-        The requested one does not hold here, or none does; with the reasons.
+        The requested level does not work here, or none does; with the reasons.
     """
     if wanted != "auto" and wanted not in BACKENDS:
         raise IsolationError(
@@ -230,7 +232,7 @@ def _inside(tree: CgroupHierarchy) -> tuple[str, ...]:
 
 
 def _freezer(found: list[CgroupHierarchy]) -> Freezer | None:
-    """Return what can stop a group at once, if the host has it and lets us."""
+    """Return the freezer for groups that this host has and this process may use; None without one."""
     second = unified(found)
     for tree, kind, file in (
         (second, CgroupV2Freezer, "cgroup.kill"),

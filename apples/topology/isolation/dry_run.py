@@ -1,4 +1,4 @@
-"""An isolation backend that only remembers: for rehearsals, and for tests of everything that uses a backend."""
+"""An isolation backend without effect, for rehearsals and for tests of code that uses a backend."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from apples.topology.isolation.backend import (
 
 
 class DryRun(RememberedContainers):
-    """Containers of a machine that need not exist.
+    """Containers of an imaginary machine.
 
     Parameters
     ----------
     cpus, mems
         The CPUs and memory nodes of the machine.
     reserved
-        Name -> CPUs of foreign sets; may be changed between two calls.
+        Name -> CPUs of foreign sets; may change between calls.
 
     Attributes
     ----------
     done
-        Every change in order, as (verb, container).
+        All changes in order, as (verb, container).
     inside
-        Name -> the processes that were admitted.
+        Name -> the admitted processes.
     stubborn
-        Names whose processes do not die.
+        Names of containers whose processes survive a kill.
     """
 
     title: ClassVar[str] = "dry-run"
@@ -58,39 +58,39 @@ class DryRun(RememberedContainers):
         return dict(self.reserved)
 
     def fit(self, container: CpuContainer) -> Guarantee:
-        """Remember the container."""
+        """Store the container."""
         self.remember(container)
         self.done.append(("fit", container.name))
         return Guarantee.NONE
 
     def admit(self, name: str, process: int) -> None:
-        """Remember the process."""
+        """Store the process."""
         self.known(name)
         self.done.append(("admit", name))
         self.inside.setdefault(name, set()).add(process)
 
     def processes(self, name: str) -> frozenset[int]:
-        """Return the processes that were admitted."""
+        """Return the admitted processes."""
         return frozenset(self.inside.get(name, ()))
 
     def freeze(self, name: str) -> None:
-        """Record it."""
+        """Record the freeze."""
         self.done.append(("freeze", name))
         self.frozen.add(name)
 
     def thaw(self, name: str) -> None:
-        """Record it."""
+        """Record the thaw."""
         self.done.append(("thaw", name))
         self.frozen.discard(name)
 
     def kill(self, name: str) -> None:
-        """Forget its processes, unless it is stubborn."""
+        """Forget the container's processes, unless it is stubborn."""
         self.done.append(("kill", name))
         if name not in self.stubborn:
             self.inside.pop(name, None)
 
     def remove(self, name: str) -> bool:
-        """Forget the container if no process is in it."""
+        """Forget the container if it has no process."""
         if self.inside.get(name):
             return False
         self.done.append(("remove", name))

@@ -1,9 +1,9 @@
-"""Stopping or killing all processes of a group at one instant, which a cpuset of version 1 cannot.
+"""Stop or kill all processes of a group at one instant, which a cpuset of version 1 cannot do.
 
-A job that forks faster than one can read the list of its processes is caught by the kernel only: the
-version 2 tree kills a group (5.14 and later), the version 1 freezer stops one. Where a host has neither,
-`SignalFreezer` sends signals round after round, and a job that outruns it ends in quarantine. Processes are
-signalled and placed by the group they are in, never by a number that may be another process's by now.
+If a job forks faster than its processes can be listed, only the kernel stops it: version 2 kills a group (5.14
+and later), the version 1 freezer stops one. On a host with neither, `SignalFreezer` sends signals in several
+rounds, and a job that forks faster ends in quarantine. Processes are found by their group, never by a stored
+number that may belong to another process by now.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from apples.topology.cpus import CpuSet
 from apples.topology.isolation.backend import missing
 
 AT_ONCE = 200
-"""Descriptors of processes that are open at a time."""
+"""Process descriptors that are open at a time."""
 ROUNDS = 50
 
 
 def signal_members(members: Callable[[], frozenset[int]], number: int = signal.SIGKILL) -> None:
-    """Send a signal to every member there is now.
+    """Send a signal to every current member.
 
-    Each is opened first and must be a member still: a number that was freed and given to another process in
-    between is no member, and one that is freed later cannot be reached through the old descriptor.
+    Each process is opened first and must then still be a member. If its number was reused before, the new process
+    is not a member; if it is reused later, the old descriptor does not reach the new process.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def signal_members(members: Callable[[], frozenset[int]], number: int = signal.S
 
 
 def stop_members(members: Callable[[], frozenset[int]]) -> None:
-    """Send SIGSTOP to every member, and again until no new one appears."""
+    """Send SIGSTOP to every member, and repeat until no new member appears."""
     stopped: frozenset[int] = frozenset()
     for _ in range(ROUNDS):
         running = members() - stopped
@@ -65,13 +65,13 @@ def stop_members(members: Callable[[], frozenset[int]]) -> None:
 
 
 def place_threads(process: int, cpus: CpuSet) -> None:
-    """Set the mask of all threads of a process, also of those that appear meanwhile.
+    """Set the mask of all threads of a process, including threads that start meanwhile.
 
     Raises
     ------
     OSError
-        There is no such process, it is another user's, none of the CPUs is open to it, or this process is short
-        of descriptors.
+        The process does not exist or belongs to another user, it may use none of the CPUs, or this process is
+        short of descriptors.
     """
     placed: set[int] = set()
     for _ in range(ROUNDS):
@@ -95,14 +95,14 @@ def _threads(process: int) -> set[int]:
 
 
 FREEZE_SECONDS = 0.5
-"""How long a group may take to come to rest before it is killed as it is."""
+"""Seconds for a group to freeze before it is killed unfrozen."""
 
 
 class Freezer(ABC):
-    """Stops and kills the processes of a container; by default without groups of its own."""
+    """Stops and kills the processes of a container; this base class makes no groups."""
 
     def make(self, name: str) -> None:  # noqa: B027 - no groups
-        """Make the group of a container; nothing happens where it exists."""
+        """Create the group of a container, if it does not exist."""
 
     def admit(self, name: str, process: int) -> None:  # noqa: B027 - no groups
         """Move a process into the group."""
@@ -116,7 +116,7 @@ class Freezer(ABC):
         return frozenset()
 
     def remove(self, name: str) -> bool:  # noqa: ARG002 - no groups
-        """Remove the group; False while a process is in it."""
+        """Remove the group; return False while a process is in it."""
         return True
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Freezer(ABC):
 
     @abstractmethod
     def thaw(self, name: str) -> None:
-        """Let them run again."""
+        """Resume the processes of the container."""
 
     @abstractmethod
     def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
@@ -133,12 +133,12 @@ class Freezer(ABC):
 
 
 class CgroupFreezer(Freezer):
-    """Base class: a freezer by groups of either tree.
+    """Base class of freezers with groups in either hierarchy.
 
     Parameters
     ----------
     folder
-        The directory in which groups are made.
+        The directory of the groups.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -162,24 +162,24 @@ class CgroupFreezer(Freezer):
         return frozenset(self.folder.folders())
 
     def remove(self, name: str) -> bool:
-        """Remove the directory and those inside."""
+        """Remove the directory and all directories inside."""
         return remove_group(self.folder, name)
 
 
 class CgroupV2Freezer(CgroupFreezer):
-    """Groups of the version 2 tree: ``cgroup.kill`` and ``cgroup.freeze``."""
+    """Groups of the version 2 hierarchy: ``cgroup.kill`` and ``cgroup.freeze``."""
 
     def freeze(self, name: str) -> None:
-        """Freeze, and return when all are."""
+        """Freeze the group; return when all processes are frozen."""
         self.folder.write(f"{name}/cgroup.freeze", "1")
         _settle(lambda: "frozen 1" in self.folder.text(f"{name}/cgroup.events"))
 
     def thaw(self, name: str) -> None:
-        """Thaw."""
+        """Thaw the group."""
         self.folder.write(f"{name}/cgroup.freeze", "0")
 
     def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
-        """Let the kernel kill the group, forks in flight included."""
+        """Let the kernel kill the group, including processes being forked."""
         with contextlib.suppress(FileNotFoundError):
             self.folder.write(f"{name}/cgroup.kill", "1")
         signal_members(members)
@@ -189,7 +189,7 @@ class CgroupV1Freezer(CgroupFreezer):
     """Groups of the version 1 freezer."""
 
     def freeze(self, name: str) -> None:
-        """Freeze, and return when all are; a group that keeps forking is asked again."""
+        """Freeze the group; repeat the request while it forks; return when all processes are frozen."""
 
         def asked() -> bool:
             self.folder.write(f"{name}/freezer.state", "FROZEN")
@@ -198,11 +198,11 @@ class CgroupV1Freezer(CgroupFreezer):
         _settle(asked)
 
     def thaw(self, name: str) -> None:
-        """Thaw."""
+        """Thaw the group."""
         self.folder.write(f"{name}/freezer.state", "THAWED")
 
     def kill(self, name: str, members: Callable[[], frozenset[int]]) -> None:
-        """Freeze, signal all, thaw: they die before they run."""
+        """Freeze the group, signal all processes and thaw: they die before they run."""
         with contextlib.suppress(FileNotFoundError):
             self.freeze(name)
         try:
@@ -213,12 +213,12 @@ class CgroupV1Freezer(CgroupFreezer):
 
 
 class SignalFreezer(Freezer):
-    """Signals, where a host has no groups that can be stopped.
+    """Signals, for hosts without groups that can be frozen.
 
     Parameters
     ----------
     find
-        Name -> the processes that belong to it.
+        Name -> the processes of the container.
     """
 
     def __init__(self, find: Callable[[str], frozenset[int]]) -> None:
@@ -238,7 +238,7 @@ class SignalFreezer(Freezer):
 
 
 def members(folder: Folder, name: str) -> frozenset[int]:
-    """Return the processes of a group and of the groups inside; empty where there is none."""
+    """Return the processes of a group and of the groups inside; empty if it does not exist."""
     found: set[int] = set()
     waiting = [name]
     while waiting:
@@ -253,7 +253,7 @@ def members(folder: Folder, name: str) -> frozenset[int]:
 
 
 def remove_group(folder: Folder, name: str) -> bool:
-    """Remove a group and the groups inside; False while a process is in one of them."""
+    """Remove a group and the groups inside; return False while a process is in any."""
     try:
         with folder.below(name) as group:
             emptied = [remove_group(group, inner) for inner in group.folders()]
@@ -262,7 +262,7 @@ def remove_group(folder: Folder, name: str) -> bool:
         folder.drop(name)
     except FileNotFoundError:
         return True
-    except OSError:  # EBUSY: a survivor, or a zombie of the version 2 tree about to go
+    except OSError:  # EBUSY: a process is alive, or a zombie of version 2 is about to go
         return False
     return True
 

@@ -1,8 +1,8 @@
-"""Transient scopes of systemd: for hosts where it alone writes to the control groups.
+"""Transient scopes of systemd, for hosts on which only systemd may write to the control groups.
 
-Commands are built and answers parsed by pure functions; `SystemdScope` runs them in one place. A scope
-begins with its first process, so a container without processes is only remembered. ``make vm`` runs it under
-systemd on an emulated machine; the tests run it against programs of the same names.
+Pure functions build commands and parse answers; `SystemdScope` runs them in one place. A scope begins with its
+first process, so a container without processes is only stored. ``make vm`` tests it under systemd on an emulated
+machine; the other tests use programs that stand in for systemd's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def attach(name: str, process: int, *, user: bool) -> list[str]:
 
 
 def change(container: CpuContainer, *, user: bool) -> list[str]:
-    """Return the command that gives a scope other CPUs."""
+    """Return the command that changes the CPUs of a scope."""
     masks = (f"AllowedCPUs={container.cpus}", f"AllowedMemoryNodes={container.mems}")
     unit = f"{container.name}.scope"
     return [
@@ -84,7 +84,7 @@ class SystemdScope(RememberedContainers):
     Parameters
     ----------
     groups
-        Where the tree with systemd's groups is mounted.
+        Mount point of the hierarchy with systemd's groups.
     mine
         CPUs that this process may use; by default those of its affinity mask.
     """
@@ -97,33 +97,33 @@ class SystemdScope(RememberedContainers):
         self._user = os.geteuid() != 0
 
     def universe(self) -> tuple[CpuSet, CpuSet]:
-        """Return the mask of this process, and the memory nodes: node 0 where the kernel names none."""
+        """Return the mask of this process, and the memory nodes: node 0 if the kernel names none."""
         online = Path("/sys/devices/system/node/has_memory")
         return self._mine, CpuSet.parse(online.read_text()) if online.exists() else CpuSet.of([0])
 
     def names(self) -> frozenset[str]:
-        """Return the containers in memory and the scopes that systemd knows."""
+        """Return the containers in memory and the scopes of systemd."""
         words = ("list-units", "--all", "--plain", "--no-legend", "--type=scope", "topologyd-*")
         lines = self._run(["systemctl", *_bus(self._user), *words]).splitlines()
         scopes = {line.split()[0].removesuffix(".scope") for line in lines if line.strip()}
         return super().names() | scopes
 
     def fit(self, container: CpuContainer) -> Guarantee:
-        """Change the scope if there is one; remember the container for the first process if not."""
-        self.remember(container)  # systemd would refuse the CPUs at the first process only
+        """Change the scope if it exists; else store the container for its first process."""
+        self.remember(container)  # systemd would reject the CPUs only at the first process
         if self._group(container.name) is not None:
             self._run(change(container, user=self._user))
         return Guarantee.EXCLUSIVE if container.exclusive else Guarantee.CONTAINED
 
     def cpus(self, name: str) -> CpuSet:
-        """Read the group's ``cpuset.cpus``; return those in memory where it has none yet."""
+        """Read the group's ``cpuset.cpus``; if it has none yet, return the stored CPUs."""
         group = self._group(name)
         if group is not None and (group / "cpuset.cpus").exists():
             return CpuSet.parse((group / "cpuset.cpus").read_text())
         return super().cpus(name)
 
     def admit(self, name: str, process: int) -> None:
-        """Make the scope around the process, or add it."""
+        """Make a scope with the process, or add the process to the scope."""
         if self._group(name) is not None:
             self._run(attach(name, process, user=self._user))
         else:
@@ -145,15 +145,15 @@ class SystemdScope(RememberedContainers):
             return frozenset()
 
     def freeze(self, name: str) -> None:
-        """Ask systemd."""
+        """Ask systemd to freeze the scope."""
         self._run(verb("freeze", name, user=self._user))
 
     def thaw(self, name: str) -> None:
-        """Ask systemd."""
+        """Ask systemd to thaw the scope."""
         self._run(verb("thaw", name, user=self._user))
 
     def kill(self, name: str) -> None:
-        """Ask systemd, which kills the whole group."""
+        """Ask systemd to kill the whole group."""
         if self._group(name) is not None:
             self._run(verb("kill", name, user=self._user, options=["--signal=SIGKILL"]))
 
@@ -192,5 +192,5 @@ def _bus(user: bool) -> list[str]:
 
 
 def _mask(numbers: CpuSet) -> bytes:
-    """Return the numbers as systemd's array of bytes, lowest first."""
+    """Return the numbers as systemd's byte array, lowest first."""
     return numbers.mask.to_bytes(max(1, (numbers.mask.bit_length() + 7) // 8), "little")

@@ -1,10 +1,10 @@
-"""Where a machine's topology comes from: files, a description, the kernel, this machine or another.
+"""Sources of a machine's topology: files, a description, the kernel, this machine or another.
 
-`hwloc_xml` reads what ``lstopo --of xml`` writes (`elements`: XML within bounds; `format_1`: files of hwloc 1;
-`hwloc_devices`: GPUs and network interfaces), `synthetic` a string such as ``package:2 core:4 pu:2``, and
-`sysfs` the kernel's own description; `packed` unpacks stored ones, `core_kinds` ranks cores. `this_machine`
-takes the best source there is here; `probe` is a program that travels to another machine and prints its
-description, which `sysfs` reads.
+`hwloc_xml` reads the output of ``lstopo --of xml`` (`elements`: bounded XML; `format_1`: files of hwloc 1;
+`hwloc_devices`: GPUs and network interfaces). `synthetic` reads a string such as ``package:2 core:4 pu:2``, and
+`sysfs` the kernel's description; `packed` unpacks stored descriptions, `core_kinds` ranks cores. `this_machine`
+uses the best source available here. `probe` is a program that runs on another machine and prints its description,
+which `sysfs` reads.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from apples.topology.sources.sysfs import described, read_sysfs
 def load_topology(source: str | Path) -> Topology:
     """Return the topology in a file, or of a synthetic string.
 
-    A file is hwloc XML, packed or not, a synthetic string, or a stored ``/sys``: a folder, or the archive that
+    A file is hwloc XML (also compressed), a synthetic string, or a stored ``/sys``: a folder, or the archive that
     hwloc-gather-topology makes.
 
     Raises
     ------
     TopologyFileError
-        No such file, or not a topology; with file, line and what would be right. Permanent.
+        The file does not exist or is not a topology; with file, line and the expected form. Permanent.
     """
     path = Path(source)
     if isinstance(source, str) and ":" in source and not _exists(path):
@@ -60,7 +60,7 @@ def load_topology(source: str | Path) -> Topology:
 
 
 def _of_folder(folder: Path) -> Topology:
-    """Return the machine of a stored ``/sys``: the folder that holds ``cpu``, or one above it."""
+    """Return the machine of a stored ``/sys``: the folder that contains ``cpu``, or a folder above it."""
     for below in ("", "system", "devices/system", "sys/devices/system"):
         if (folder / below / "cpu").is_dir():
             return read_sysfs(folder / below)
@@ -74,5 +74,5 @@ def _of_folder(folder: Path) -> Topology:
 def _exists(path: Path) -> bool:
     try:
         return path.exists()
-    except (OSError, ValueError):  # too long, or a zero byte: no file name
+    except (OSError, ValueError):  # too long for a file name, or with a zero byte
         return False

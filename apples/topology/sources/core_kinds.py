@@ -1,4 +1,4 @@
-"""Which cores of a hybrid machine are performance cores, from what hwloc or the kernel says of each kind."""
+"""Finds the performance cores of a hybrid machine from the properties that hwloc or the kernel gives."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 from apples.topology.parts import CoreKind
 
 INTEL: Final = {"IntelCore": 1, "IntelAtom": 0}
-"""Type of core -> rank: any other of a machine that names types is ranked with the last."""
+"""Type of core -> rank; types that are not listed rank lowest."""
 NEARLY: Final = 0.9
-"""Cores of at least this part of the largest capacity are of one kind: a few cores may be clocked higher."""
+"""Least part of the largest capacity for cores of the same kind, because some cores have higher clocks."""
 
 
 def kinds_by_rank(ranked: Sequence[tuple[float, int]]) -> Mapping[CoreKind, int]:
-    """Return the CPUs of each kind from (rank, mask): the highest rank is performance, the others efficiency.
+    """Return the CPUs of each kind from (rank, mask): the highest rank is performance, the others are efficiency.
 
-    Empty where all are of one kind.
+    Empty if all cores are of one kind.
     """
     best = max((rank for rank, _ in ranked), default=0.0)
     masks = {CoreKind.PERFORMANCE: 0, CoreKind.EFFICIENCY: 0}

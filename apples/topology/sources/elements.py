@@ -1,4 +1,4 @@
-"""Reads XML from anywhere into ElementTree elements, within bounds."""
+"""Reads XML from untrusted sources into ElementTree elements, with limits."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from apples.errors import UsageError
 
 MAX_BYTES = 32 * 2**20
 MAX_DEPTH = 32
-"""Of elements: packages, caches, cores and devices behind bridges are a dozen levels or two."""
+"""Levels of elements; real machines have 12 to 24: packages, caches, cores, devices behind bridges."""
 MAX_ELEMENTS = 200_000
 MAX_TEXT = 8 * 2**20
 
 
 class TopologyFileError(UsageError):
-    """A topology that cannot be read: names file, line and what would be right. Permanent."""
+    """An invalid topology file; the message has file, line and the expected form. Permanent."""
 
     code = "file-invalid"
 
 
 class Element(ElementTree.Element):
-    """An element, with the line it begins in."""
+    """An element with its first line."""
 
     line: int = 0
 
@@ -33,7 +33,7 @@ def read_elements(data: bytes, name: str) -> Element:
     Raises
     ------
     TopologyFileError
-        Not well-formed, declares an entity, or is beyond the bounds; with the line.
+        The document is not well-formed, declares an entity, or exceeds the limits; with the line.
     """
     if len(data) > MAX_BYTES:
         raise TopologyFileError(
@@ -47,13 +47,13 @@ def read_elements(data: bytes, name: str) -> Element:
 
 
 class _Reader:
-    """Checks the parser's events and has ElementTree build from them."""
+    """Checks the parser's events and passes them to ElementTree's builder."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._builder = ElementTree.TreeBuilder(element_factory=Element)
         self._depth = self._elements = self._text = 0
-        # expat itself, for ElementTree's parser has neither line numbers nor a way to refuse entities.
+        # expat itself, because ElementTree's parser has no line numbers and cannot reject entities.
         self._parser = expat.ParserCreate()
         self._parser.buffer_text = True
         self._parser.StartElementHandler = self._start
@@ -63,7 +63,7 @@ class _Reader:
         self._parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
 
     def read(self, data: bytes) -> Element:
-        """Parse everything."""
+        """Parse the whole document."""
         try:
             self._parser.Parse(data, True)
         except expat.ExpatError as error:

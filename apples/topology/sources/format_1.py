@@ -1,7 +1,7 @@
-"""Turns an hwloc document of format 1 (hwloc 1.x) into one of format 2, in place.
+"""Converts an hwloc document of format 1 (hwloc 1.x) into format 2, in place.
 
-In format 1 a memory node is a part of the tree that holds its CPUs, a cache has its level as an attribute, and a
-matrix of latencies stands below the part that holds its nodes, relative to a base.
+In format 1 a memory node is a part of the tree with its CPUs inside, the level of a cache is an attribute, and a
+matrix of latencies is below the part with its nodes, relative to a base.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _BESIDE = (*DEVICES, "Misc")
 
 
 def modernise(outermost: ElementTree.Element, machine: ElementTree.Element) -> None:
-    """Rewrite a document's machine; its latencies between memory nodes become a matrix of format 2."""
+    """Rewrite the machine of a document; its latencies between memory nodes become a matrix of format 2."""
     parts = list(_parts(machine))
     nodes = [part for part in parts if part.get("type") == "NUMANode"]
-    # relative_depth would name the level, but hwloc 2 writes it as of its own tree, without memory nodes in it.
+    # hwloc 2 writes relative_depth for its own tree, without memory nodes, so it does not give the level here.
     blocks = [block for part in parts for block in part.iterfind("distances")]
     blocks = [block for block in blocks if block.get("nbobjs") == str(len(nodes))]
     outermost.extend(_matrix(block, nodes) for block in blocks[:1] if len(nodes) > 1)
     for part in parts:
         _rename(part)
     _lift(machine)
-    if not nodes:  # the machine's memory is one node
+    if not nodes:  # all memory of the machine is one node
         _beside(machine, {**machine.attrib, "os_index": "0", "nodeset": "0x1"})
 
 
@@ -50,7 +50,7 @@ def _rename(element: ElementTree.Element) -> None:
 
 
 def _lift(element: ElementTree.Element) -> None:
-    """Put each memory node beside the parts that it holds: in the lowest part with the same CPUs."""
+    """Move each memory node beside its parts: into the lowest part with the same CPUs."""
     for child in list(element.iterfind("object")):
         _lift(child)
     parts = [e for e in element.iterfind("object") if e.get("type") not in _BESIDE]
@@ -59,7 +59,7 @@ def _lift(element: ElementTree.Element) -> None:
             e for e in node.iterfind("object") if e.get("type") not in (*_BESIDE, "NUMANode")
         ]
         at = list(element).index(node)
-        if not inside:  # memory alone
+        if not inside:  # a node without CPUs
             continue
         attributes = dict(node.attrib)
         if len(inside) == 1:
@@ -82,7 +82,7 @@ def _beside(element: ElementTree.Element, attributes: dict[str, str]) -> None:
 
 
 def _matrix(block: ElementTree.Element, nodes: list[ElementTree.Element]) -> Element:
-    """Return a matrix of format 2; a number that is none stays as written, to be refused as it is there."""
+    """Return a matrix of format 2; an invalid number stays as written, so that the reader rejects it."""
     matrix = Element(
         "distances2",
         {"type": "NUMANode", "nbobjs": str(len(nodes)), "kind": "5", "name": "NUMALatency"},

@@ -1,8 +1,8 @@
-"""GPUs and network interfaces as hwloc's XML names them, each counted once.
+"""GPUs and network interfaces with their names in hwloc's XML, each counted once.
 
-The system and each runtime for computing name a device anew (``renderD128``, ``nvml0``, ``cuda0``), below the
-one PCI device that it is. A GPU that is partitioned is several devices of one runtime below one PCI device, and
-an InfiniBand port is both ``ib0`` and a port of ``mlx5_0``.
+The system and each computing runtime give a device a name (``renderD128``, ``nvml0``, ``cuda0``) below its PCI
+device. A partitioned GPU is several devices of one runtime below one PCI device, and an InfiniBand port is both
+``ib0`` and a port of ``mlx5_0``.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from apples.topology.parts import Device, DeviceKind
 CONTAINERS = ("Bridge", "PCIDev")
 DEVICES = (*CONTAINERS, "OSDev")
 _COMPUTES = re.compile(r"(cuda|nvml|opencl|rsmi|ze)[0-9][0-9d]*")
-"""Names that runtimes for computing on GPUs give; a display's ``card0`` and a part (``ze0.1``) are none."""
+"""Names from computing runtimes for GPUs; a display's ``card0`` and a part of a GPU (``ze0.1``) do not match."""
 _GPU = re.compile(r"03[0-9a-f]{2} \[(10de|1002):")
-"""PCI class and vendor of a GPU that no runtime was asked about; a board's own display is no GPU."""
+"""PCI class and vendor of a GPU without a runtime's name; a board's own display does not match."""
 _SIZES = ("CUDAGlobalMemorySize", "RSMIVRAMSize", "LevelZeroHBMSize", "OpenCLGlobalMemorySize")
-"""Infos of a GPU's memory: in KiB, or in the unit written (format 3)."""
+"""Infos of a GPU's memory: in KiB, or in format 3 in the written unit."""
 _SIZE = re.compile(r"([0-9]{1,18}) ?(|KiB|kB|MiB|GiB|B)")
 _UNITS = {"": 2**10, "KiB": 2**10, "kB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 _MODELS = ("GPUModel", "PCIDevice")
 _NETWORK, _OPENFABRICS = "2", "3"
-"""``osdev_type`` of formats 1 and 2. Format 3 numbers them otherwise: there the infos decide."""
+"""``osdev_type`` of formats 1 and 2. Format 3 has other numbers; there the infos decide."""
 _PORT = re.compile(r"Port([0-9]{1,3})(State|LID|GID)")
 
 
 def devices_below(elements: Sequence[Element], cpus: int, numbered: bool) -> Iterator[Device]:
-    """Yield the devices among what lies beside the parts of a machine: bridges, PCI and system devices.
+    """Yield the devices among the elements beside the parts of a machine: bridges, PCI and system devices.
 
     Parameters
     ----------
     cpus
-        Mask of the CPUs that all of them are local to.
+        Mask of the CPUs to which the devices are local.
     numbered
-        Whether ``osdev_type`` is as in formats 1 and 2.
+        Whether ``osdev_type`` has the numbers of formats 1 and 2.
     """
     systems = [element for element in elements if element.get("type") == "OSDev"]
     yield from _devices_of(None, systems, cpus, numbered)
@@ -54,7 +54,7 @@ def devices_below(elements: Sequence[Element], cpus: int, numbered: bool) -> Ite
 def _devices_of(
     pci: Element | None, systems: Sequence[Element], cpus: int, numbered: bool
 ) -> Iterator[Device]:
-    """Yield the devices that one PCI device is, or those of a place that names no PCI device."""
+    """Yield the devices of one PCI device, or of an element without a PCI device."""
     systems = sorted(systems, key=_name)
     runtimes: dict[str, list[Element]] = {}
     for element in systems:
@@ -67,7 +67,7 @@ def _devices_of(
 
 
 def _gpus(pci: Element | None, runtimes: Sequence[list[Element]], cpus: int) -> Iterator[Device]:
-    """Yield as many GPUs as the runtime with the most names has."""
+    """Yield the GPUs of the runtime that names most."""
     if not runtimes:
         if pci is not None and _GPU.match(pci.get("pci_type", "")):
             yield _gpu(pci.get("pci_busid", "")[:64], [pci], (), cpus)
@@ -121,6 +121,6 @@ def infos(element: Element) -> Mapping[str, str]:
 
 
 def _bytes(text: str) -> int | None:
-    """Return an amount in bytes; None for one that cannot be read: a detail costs no machine."""
+    """Return an amount in bytes; None if it is unreadable, because the machine is usable without it."""
     found = _SIZE.fullmatch(text.strip())
     return int(found[1]) * _UNITS[found[2]] if found else None

@@ -1,7 +1,6 @@
-"""Reads what ``lstopo --of xml`` writes, formats 1 to 3, into a `Topology`.
+"""Reads the output of ``lstopo --of xml``, formats 1 to 3, into a `Topology`.
 
-What the file says may not be used is left out as hwloc leaves it out: CPUs, then the parts of which
-nothing remains; a package keeps its place when its memory may be used.
+Disallowed CPUs are left out as in hwloc, then parts without any CPU. A package stays if its memory is allowed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MAX_NODES = 4096
 _MEMORY = ("NUMANode", "MemCache", "MemorySideCache")
 _NO_PARTS = (*DEVICES, "Misc")
 _FROM_LATENCY = 4
-"""The bit of a matrix's `kind` that says its values are latencies."""
+"""The bit of a matrix's `kind` for latencies."""
 
 
 def read_hwloc_xml(data: bytes, name: str) -> Topology:
@@ -35,7 +34,7 @@ def read_hwloc_xml(data: bytes, name: str) -> Topology:
     Raises
     ------
     TopologyFileError
-        It is not one; with file, line and what would be right.
+        The document is not a topology; with file, line and the expected form.
     """
     return _Document(read_elements(data, name), name).topology()
 
@@ -45,12 +44,12 @@ def _kind(element: ElementTree.Element) -> str:
 
 
 def _whole(text: str) -> bool:
-    """Whether a text is a whole number from 0, of at most 64 bits or so."""
+    """Whether a text is an integer from 0 with at most 20 digits."""
     return text.isascii() and text.isdigit() and len(text) <= 20
 
 
 class _Document:
-    """One document while it is turned into a topology."""
+    """A document during its conversion into a topology."""
 
     def __init__(self, outermost: ElementTree.Element, name: str) -> None:
         self.name = name
@@ -73,7 +72,7 @@ class _Document:
             modernise(outermost, self.machine)
 
     def topology(self) -> Topology:
-        """Return what the document describes."""
+        """Return the topology of the document."""
         machine = self.machine
         self.kept_cpus = self.bitmap(machine, "allowed_cpuset", -1)
         self.kept_nodes = self.bitmap(machine, "allowed_nodeset", -1)
@@ -92,7 +91,7 @@ class _Document:
             CpuSet(disallowed),
             CpuSet(everything & ~online if everything > 0 and online > 0 else 0),
             self.name,
-            # hwloc names a machine's buses wherever it looks for devices (lstopo --no-io does not).
+            # hwloc lists the buses of a machine whenever it looks for devices; lstopo --no-io does not.
             tuple(self.devices) if self.any_device else None,
             self.core_kinds(),
         )
@@ -121,7 +120,7 @@ class _Document:
         )
 
     def part(self, element: ElementTree.Element) -> Part | None:
-        """Return a part with what is inside, None when nothing of it may be used."""
+        """Return a part with the parts inside; None if all of it is disallowed."""
         kind = element.get("type", "")
         if not kind:
             self.refuse(element, "an object needs a type", code="field-missing")
@@ -147,7 +146,7 @@ class _Document:
         return Part(kind, number, cpus, tuple(inside))
 
     def unit(self, element: ElementTree.Element) -> Part | None:
-        """Return one CPU, None when it may not be used."""
+        """Return a CPU; None if it is disallowed."""
         number = self.number(element)
         bit = 1 << number
         if not self.bitmap(element, "cpuset", bit) & self.kept_cpus & bit:
@@ -158,7 +157,7 @@ class _Document:
         return Part("PU", number, bit)
 
     def memory(self, element: ElementTree.Element) -> bool:
-        """Take note of a memory node or of those behind a cache; return whether any may be used."""
+        """Store a memory node, or the nodes behind a cache; return whether any is allowed."""
         if element.get("type") != "NUMANode":
             behind = [c for c in element if c.get("type") in _MEMORY]
             return sum(self.memory(child) for child in behind) > 0
@@ -178,7 +177,7 @@ class _Document:
         return True
 
     def latencies(self) -> Latencies:
-        """Return the latency matrix between memory nodes, without those that may not be used."""
+        """Return the latency matrix between memory nodes, without disallowed nodes."""
         for block in self.outermost.iterfind("distances2"):
             if block.get("type") != "NUMANode":
                 continue
@@ -189,7 +188,7 @@ class _Document:
         return Latencies()
 
     def matrix(self, block: ElementTree.Element) -> Latencies:
-        """Return one block of distances as a matrix."""
+        """Return a block of distances as a matrix."""
         count = self.integer(block, block.get("nbobjs", ""))
         if not 1 <= count <= MAX_NODES:
             self.refuse(block, f"nbobjs is {count}, must be 1 to {MAX_NODES}", code="value-range")
@@ -203,7 +202,7 @@ class _Document:
         return Latencies(tuple(numbers), rows).among(self.nodes)
 
     def by_identity(self, block: ElementTree.Element, identities: list[int]) -> list[int]:
-        """Return the numbers of the memory nodes that a matrix names by gp_index."""
+        """Return the numbers of the memory nodes that a matrix lists by gp_index."""
         known: dict[int, int] = {}
         waiting = [self.machine]
         while waiting:
@@ -246,7 +245,7 @@ class _Document:
         return number
 
     def bytes_of(self, element: ElementTree.Element) -> int | None:
-        """Return a memory node's bytes, None where the file does not say, or not in a number."""
+        """Return a memory node's bytes; None if the file has no valid number."""
         text = element.get("local_memory", "")
         return int(text) if _whole(text) else None
 
@@ -257,7 +256,7 @@ class _Document:
         return int(text)
 
     def bitmap(self, element: ElementTree.Element, attribute: str, default: int) -> int:
-        """Return a bitmap; what is not given is the default."""
+        """Return the bitmap of an attribute; the default if the attribute is missing."""
         text = element.get(attribute)
         if text is None:
             return default

@@ -1,4 +1,4 @@
-"""Files that are packed: hwloc XML by gzip, bzip2 or xz, and the ``/sys`` that hwloc-gather-topology stores."""
+"""Compressed files: hwloc XML in gzip, bzip2 or xz, and the ``/sys`` that hwloc-gather-topology stores."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from apples.topology.sources.elements import MAX_BYTES, TopologyFileError
 from apples.topology.sources.sysfs import MAX_FILE, NAME
 
 MAX_UNPACKED: Final = 2**28
-"""Bytes of a stored ``/sys``: a block of 512 bytes and a header for each of some 50 files of a CPU."""
+"""Bytes of a stored ``/sys``: each of some 50 files of a CPU has a block of 512 bytes and a header."""
 MAX_MEMORY: Final = 2**27
-"""Bytes that unpacking xz may take."""
+"""Bytes of memory for unpacking xz."""
 _PIECE: Final = 2**12
-"""Bytes that are unpacked at a time: what follows a stream is copied, and streams may be 14 bytes long."""
+"""Bytes unpacked at a time. Small, because the rest after a stream is copied, and streams may have 14 bytes."""
 _SYSTEM: Final = "sys/devices/"
 
 
@@ -37,16 +37,16 @@ _UNPACKERS: Final[Mapping[bytes, Callable[[], _Unpacker]]] = {
         "_Unpacker", lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_MEMORY)
     ),
 }
-"""By the first bytes of a file."""
+"""First bytes of a file -> its decompressor."""
 
 
 def unpacked(data: bytes, name: str) -> bytes:
-    """Return the text of a file that may be packed.
+    """Return the text of a file that may be compressed.
 
     Raises
     ------
     TopologyFileError
-        It is damaged, or unpacks to more than is read. Permanent.
+        The file is damaged, or unpacks to more than the limit. Permanent.
     """
     new = next((new for magic, new in _UNPACKERS.items() if data.startswith(magic)), None)
     if new is None:
@@ -76,9 +76,9 @@ def unpacked(data: bytes, name: str) -> bytes:
 
 
 def _streams(data: bytes, new: Callable[[], _Unpacker], most: int) -> tuple[bytes, bool]:
-    """Return the text of one stream after another (zeros may pad them), and whether the last one ends.
+    """Return the text of consecutive streams (zeros may pad them), and whether the last one is complete.
 
-    No more than one byte beyond `most` is unpacked.
+    It unpacks at most one byte more than `most`.
     """
     unpacker, text = new(), bytearray()
     for start in range(0, len(data), _PIECE):
@@ -102,12 +102,12 @@ def is_archive(data: bytes) -> bool:
 
 
 def files_of(data: bytes, name: str) -> Mapping[str, str]:
-    """Return the kernel's files in an archive, by their names below ``/sys/devices/system``.
+    """Return the kernel's files in an archive, by their paths below ``/sys/devices/system``.
 
     Raises
     ------
     TopologyFileError
-        The archive is damaged, or holds no such files. Permanent.
+        The archive is damaged, or has no such files. Permanent.
     """
     files: dict[str, str] = {}
     try:

@@ -1,8 +1,8 @@
-"""Asks another machine for its topology: a program that travels, and what reads its answer.
+"""Reads the topology of another machine: this file is sent there as a program, and prints a description.
 
-The program is this file, run there as ``python -I -S probe.py [brief]`` with standard library only; it
-prints one JSON document: the CPUs and memory nodes it may use, and the kernel's own description. Another
-program that travels takes it along as a module and calls `packed`.
+It runs there as ``python -I -S probe.py [brief]`` with the standard library only. It prints one JSON document:
+the CPUs and memory nodes it may use, and the kernel's description. Another program that is sent includes it as a
+module and calls `packed`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SCHEMA = "apples.probe/1"
 ROOT = "/sys/devices/system/"
 BOOT = "/proc/sys/kernel/random/boot_id"
 BRIEF = "brief"
-"""Asks for what this process may use, without the machine."""
+"""Argument that asks only for the CPUs and memory nodes this process may use."""
 FILES = (
     "cpu/online",
     "cpu/present",
@@ -37,14 +37,14 @@ FILES = (
 
 
 def describe(root: str = ROOT, patterns: tuple[str, ...] = FILES) -> dict[str, object]:
-    """Return what this machine says of itself to this process."""
+    """Return the kernel's description of this machine, and the CPUs and memory nodes this process may use."""
     files = {}
     for pattern in patterns:
         for path in glob.glob(root + pattern):  # noqa: PTH207 - travels, and starts fast
             try:
                 with open(path, encoding="ascii") as stream:  # noqa: PTH123 - likewise
                     files[path[len(root) :]] = stream.read()
-            except (OSError, UnicodeDecodeError):  # a CPU that went away
+            except (OSError, UnicodeDecodeError):  # a CPU that went offline
                 continue
     memory = ""
     with open("/proc/self/status", encoding="ascii", errors="replace") as stream:  # noqa: PTH123
@@ -56,7 +56,7 @@ def describe(root: str = ROOT, patterns: tuple[str, ...] = FILES) -> dict[str, o
 
 
 def _boot() -> str:
-    """Return what is the same for all parts of one machine; empty where it does not say."""
+    """Return the boot id, which all containers of one machine share; empty if the kernel gives none."""
     try:
         with open(BOOT, encoding="ascii") as stream:  # noqa: PTH123 - as above
             return stream.read().strip()
@@ -65,7 +65,7 @@ def _boot() -> str:
 
 
 def packed() -> str:
-    """Return `describe` as one word of text, compressed."""
+    """Return `describe` compressed, as one word of text."""
     return base64.b64encode(zlib.compress(json.dumps(describe()).encode())).decode("ascii")
 
 

@@ -1,8 +1,8 @@
-"""Machines that need not exist: from a description such as ``package:2 core:8 pu:2``, or an SGI Origin 3000.
+"""Imaginary machines: from a description such as ``package:2 core:8 pu:2``, or an SGI Origin 3000.
 
-The Origin is the machine of Smith et al. 2001. A memory node holds four CPUs, a router joins four nodes,
-and the routers are the corners of a hypercube: between two nodes lie one router, or one more than the edges
-between theirs.
+The Origin is the machine of Smith et al. 2001. A memory node has four CPUs, a router joins four nodes, and the
+routers are the corners of a hypercube. So nodes of one router are one router apart; others are the number of
+edges between their routers plus one apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEVEL = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _WORD = re.compile(r"(?:\([^()]*\)|\S)+")
-"""A level: spaces inside its parentheses do not end it."""
+"""A level; spaces inside its parentheses belong to it."""
 _STEP = re.compile(r"([0-9]{1,5})\*([0-9]{1,5})")
 _SIZE = re.compile(r"([0-9]{1,18})([kMGT]i?B|B|)")
 _KINDS = (
@@ -70,23 +70,23 @@ class _Builder:
             self.nodes.append(
                 MemoryNode(len(self.nodes), cpus, _bytes(attributes.get("memory", "")))
             )
-        # By lowest CPU, as everywhere: with indexes that is not the order of the description.
+        # By lowest CPU, as everywhere; with indexes, the description has another order.
         return Part(
             level.kind, number, cpus, tuple(sorted(inside, key=lambda p: p.cpus & -p.cpus))
         )
 
 
 def synthetic(description: str) -> Topology:
-    """Return the machine a string describes, in the words of hwloc's synthetic topologies.
+    """Return the machine of a string in the language of hwloc's synthetic topologies.
 
-    A ``numa`` level is a group with a memory node; ``[numa]`` attaches one to each part of the level
-    before. There is no latency matrix: distances are heights in the tree. Of the attributes that hwloc writes,
+    A ``numa`` level is a group with a memory node; ``[numa]`` attaches a node to each part of the level
+    before. The machine has no latency matrix: distances are heights in the tree. Of hwloc's attributes,
     ``pu:2(indexes=..)`` numbers the CPUs and ``numa(memory=..)`` gives a size; the others are ignored.
 
     Raises
     ------
     UsageError
-        No such string; says which word. Permanent.
+        The string is invalid; the message has the invalid word. Permanent.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def synthetic(description: str) -> Topology:
 
 
 def _levels(description: str) -> list[_Level]:
-    """Return the levels a description names, the machine first."""
+    """Return the levels of a description, the machine first."""
     if len(description) > 4096:
         raise UsageError(
             f"topology of {len(description)} characters: at most 4096 are read",
@@ -182,7 +182,7 @@ def _numbers(text: str, count: int) -> list[int]:
 
 
 def _bytes(text: str) -> int | None:
-    """Return an amount as hwloc writes it, None where it is none: a size costs no machine."""
+    """Return an amount in hwloc's form in bytes; None if it is unreadable. The machine works without it."""
     found = _SIZE.fullmatch(text)
     if not found:
         return None
@@ -204,11 +204,11 @@ def _kind(name: str) -> str:
 CPUS_PER_NODE = 4
 NODES_PER_ROUTER = 4
 LOCAL, PER_ROUTER = 10, 6
-"""Relative latency at home, and what each router adds (10, 16, 22, ...)."""
+"""Relative latency inside a node, and the increment of each router (10, 16, 22, ...)."""
 
 
 def origin(cpus: int = 128) -> Topology:
-    """Return an Origin of so many CPUs: a power of two from 16 on.
+    """Return an Origin with `cpus` CPUs: a power of two, at least 16.
 
     Examples
     --------

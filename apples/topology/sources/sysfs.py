@@ -1,4 +1,4 @@
-"""A topology from what the Linux kernel says in ``/sys/devices/system``, without any tool or library."""
+"""Reads a topology from the Linux kernel's files in ``/sys/devices/system``, without other tools or libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apples.topology.sources.elements import MAX_DEPTH
 from apples.topology.sources.probe import SCHEMA
 
 SYSTEM = Path("/sys/devices/system")
-_SHARED = (  # the names of Linux 5.3 and later, then the older ones
+_SHARED = (  # names of Linux 5.3 and later, then older names
     ("Package", ("package_cpus", "core_siblings"), "physical_package_id"),
     ("Die", ("die_cpus",), "die_id"),
     ("Core", ("core_cpus", "thread_siblings"), "core_id"),
@@ -28,28 +28,28 @@ _CACHES = tuple(f"L{level}{i}Cache" for level in (4, 3, 2, 1) for i in ("", "i")
 _ORDER = ("Package", "Group", "Die", *_CACHES, "Core")
 _MAX_CACHES = 16
 MAX_CROSSING = 16 * MAX_CPUS
-"""CPUs in groups that cross others, each of which costs a look. A kernel that names one group of each kind for
-a CPU stays below."""
+"""Limit of CPUs in groups that cross others, each of which takes a comparison. A kernel with one group of each
+kind for a CPU stays below."""
 
 
 def read_sysfs(system: Path = SYSTEM) -> Topology:
-    """Return the machine the kernel describes: all its CPUs that are online.
+    """Return the machine in the kernel's files: all CPUs that are online.
 
     Parameters
     ----------
     system
-        The folder with ``cpu`` and ``node``.
+        The folder that contains ``cpu`` and ``node``.
 
     Raises
     ------
     LaunchError
-        There is no such description. Permanent on this machine.
+        The files are missing. Permanent on this machine.
     """
     return described(_FilesBelow(system), str(system))
 
 
 class _FilesBelow(Mapping[str, str]):
-    """The texts of the files below a folder, by their names from there; what cannot be read is not there."""
+    """The contents of files below a folder, by relative path; unreadable files count as missing."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -68,12 +68,12 @@ class _FilesBelow(Mapping[str, str]):
 
 
 def described(files: Mapping[str, str], name: str) -> Topology:
-    """Return the machine that the kernel's files describe, by their names below ``/sys/devices/system``.
+    """Return the machine of the kernel's files, given by their paths below ``/sys/devices/system``.
 
     Raises
     ------
     LaunchError
-        They name no CPU, or nest deeper than `MAX_DEPTH`.
+        The files list no CPU, or nest deeper than `MAX_DEPTH`.
     """
     online = _numbered(files, "cpu")
     if not online:
@@ -101,7 +101,7 @@ def described(files: Mapping[str, str], name: str) -> Topology:
 
 
 def _core_kinds(files: Mapping[str, str], online: CpuSet) -> Mapping[CoreKind, int]:
-    """Return the kinds of cores: by the counters that the kernel has for each kind, else by capacity."""
+    """Return the kinds of cores: by the kernel's performance counters for each kind, else by capacity."""
     units = ((1, "core"), (0, "atom"), (0, "lowpower"))
     ranked = [(rank, (_list(files, f"../cpu_{kind}/cpus") & online).mask) for rank, kind in units]
     if ranked[0][1]:
@@ -111,7 +111,7 @@ def _core_kinds(files: Mapping[str, str], online: CpuSet) -> Mapping[CoreKind, i
 
 
 def _groups(files: Mapping[str, str], folder: str) -> Iterator[tuple[str, int, CpuSet]]:
-    """Yield what one CPU shares with others: kind, number, CPUs."""
+    """Yield the groups that a CPU shares with others: kind, number, CPUs."""
     for kind, names, number in _SHARED:
         lists = [cpus for name in names if (cpus := _cpus(files, f"{folder}/topology/{name}"))]
         if lists:
@@ -128,13 +128,13 @@ def _groups(files: Mapping[str, str], folder: str) -> Iterator[tuple[str, int, C
 
 
 def _nested(online: int, groups: Mapping[tuple[str, int], int], name: str) -> Part:
-    """Return the tree of groups that lie within each other; a group that crosses an earlier one is left out.
+    """Return the tree of nested groups; a group that crosses an earlier group is left out.
 
-    Of groups that cross, packages, cores and memory nodes come first.
+    If groups cross, packages, cores and memory nodes come first.
     """
     chains: dict[int, list[int]] = {
         cpu: [] for cpu in CpuSet(online)
-    }  # of each CPU, what holds it
+    }  # for each CPU, the groups that contain it
     inside: list[tuple[int, str, int]] = []
     crossing = 0
     trusted = ("Package", "Core", "Group")
@@ -165,7 +165,7 @@ def _nested(online: int, groups: Mapping[tuple[str, int], int], name: str) -> Pa
     innermost = dict.fromkeys(CpuSet(online), root)
     for mask, kind, number in inside:
         outer = innermost[(mask & -mask).bit_length() - 1]
-        if outer.kind != "Core":  # a core divides into CPUs alone
+        if outer.kind != "Core":  # a core contains only CPUs
             group = _Group(kind, number, mask)
             outer.inside.append(group)
             innermost.update(dict.fromkeys(CpuSet(mask), group))
@@ -174,7 +174,7 @@ def _nested(online: int, groups: Mapping[tuple[str, int], int], name: str) -> Pa
 
 @dataclass(slots=True)
 class _Group:
-    """A part while the parts inside it are collected."""
+    """A part during the collection of the parts inside it."""
 
     kind: str
     number: int | None
@@ -182,7 +182,7 @@ class _Group:
     inside: list[_Group] = field(default_factory=list)
 
     def part(self) -> Part:
-        """Return the part, with the CPUs that lie in no part inside it."""
+        """Return the part, with the CPUs outside all parts inside it."""
         left = self.cpus & ~sum(group.cpus for group in self.inside)
         parts = [group.part() for group in self.inside]
         parts += [Part("PU", cpu, 1 << cpu) for cpu in CpuSet(left)]
@@ -211,7 +211,7 @@ def _latencies(files: Mapping[str, str], nodes: tuple[MemoryNode, ...]) -> Laten
 
 
 def _numbered(files: Mapping[str, str], name: str) -> CpuSet:
-    """Return the numbers of the CPUs or nodes that are online; from the folders on an old kernel."""
+    """Return the numbers of the CPUs or nodes that are online; on an old kernel, from the folders."""
     online = _list(files, f"{name}/online")
     if online:
         return online
@@ -222,7 +222,7 @@ def _numbered(files: Mapping[str, str], name: str) -> CpuSet:
 
 
 def _cpus(files: Mapping[str, str], name: str) -> CpuSet:
-    """Return a set the kernel writes as a list, or on an old one as a map."""
+    """Return a set of CPUs that the kernel writes as a list, or in old versions as a bitmap."""
     for each in (f"{name}_list", f"{name}list"):
         if found := _list(files, each):
             return found
@@ -247,12 +247,12 @@ def _number(files: Mapping[str, str], name: str) -> int:
 
 
 def _whole(text: str) -> bool:
-    """Whether a text is a whole number from 0, of no more digits than the kernel writes."""
+    """Whether a text is an integer from 0, with no more digits than the kernel writes."""
     return text.isdigit() and len(text) <= 20
 
 
 def _text(files: Mapping[str, str], name: str) -> str:
-    """Return a file of the kernel's; empty where it has none, or none of ASCII."""
+    """Return the contents of a kernel file; empty if it is missing or not ASCII."""
     text = files.get(name, "")
     return text.strip(" \t\r\n\0") if text.isascii() else ""
 
@@ -263,11 +263,11 @@ NAME = re.compile(
     r"(cpu|node)/(online|present|(cpu|node)[0-9]{1,5}/((topology|cache/index[0-9]{1,2})/)?[a-z_]{1,40})"
     r"|\.\./cpu_(core|atom|lowpower)/cpus"
 )
-"""Names of the kernel's files that are read."""
+"""Paths of the kernel's files that are read."""
 
 
 def read_packed(word: str, host: str) -> Topology:
-    """Return a host's topology from what `probe.packed` gave there.
+    """Return a host's topology from the output of `probe.packed` there.
 
     Raises
     ------
@@ -288,12 +288,12 @@ def read_packed(word: str, host: str) -> Topology:
 
 
 def read_probe(text: str | bytes, host: str) -> Topology:
-    """Return a host's topology from what the probe printed there, with what it may use alone.
+    """Return a host's topology from the probe's output there, restricted to the CPUs and memory it may use.
 
     Raises
     ------
     LaunchError
-        It is no answer of the probe's; names the host.
+        The text is no output of the probe; the message names the host.
     """
     if len(text) > MAX_BYTES:
         raise LaunchError(

@@ -1,6 +1,6 @@
-"""This machine, as far as this process may use it: inside a container, taskset or batch job, its share.
+"""The part of this machine that this process may use: inside a container, taskset or batch job, its share.
 
-Two sources give the same parts: hwloc's ``lstopo``, which also names GPUs and network interfaces, and the
+Two sources give the same parts: hwloc's ``lstopo``, which also lists GPUs and network interfaces, and the
 kernel's ``/sys``.
 """
 
@@ -19,7 +19,7 @@ from apples.topology.sources.hwloc_xml import read_hwloc_xml
 from apples.topology.sources.sysfs import read_sysfs
 
 DEADLINE = 20.0
-"""Seconds ``lstopo`` may take: it asks every CPU in turn."""
+"""Time limit of ``lstopo`` in seconds; it reads every CPU in turn."""
 _LSTOPO = ("lstopo-no-graphics", "lstopo")
 
 
@@ -29,14 +29,14 @@ def live_topology(source: str = "") -> Topology:
     Parameters
     ----------
     source
-        `lstopo` or `sys`; empty: the first of them that is there.
+        `lstopo` or `sys`; empty: the first that is available.
 
     Raises
     ------
     LaunchError
-        The source that was asked for is not there, or failed.
+        The requested source is unavailable or failed.
     UsageError
-        There is no such source.
+        The source is unknown.
     """
     if source and source not in SOURCES:
         raise UsageError(
@@ -51,12 +51,12 @@ def live_topology(source: str = "") -> Topology:
 
 
 def own_cpus() -> CpuSet:
-    """Return the CPUs this process may run on: its affinity, within its cgroup."""
+    """Return the CPUs that this process may run on: its affinity, within its cgroup."""
     return CpuSet.of(os.sched_getaffinity(0))
 
 
 def own_memory() -> CpuSet | None:
-    """Return the memory nodes this process may use; None where the kernel does not say."""
+    """Return the memory nodes that this process may use; None if the kernel does not state them."""
     try:
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
     except OSError:
