@@ -1,4 +1,4 @@
-"""Child processes of a scheduler, which starts many jobs and asks users' models about them.
+"""Child processes of a scheduler, which starts many jobs and calls users' models for them.
 
 They are forks of one fork server of the standard library, which has loaded `apples.jobs.preload`: supervisors of
 jobs (`begin`), and functions that plan, change the working directory or run a user's code (`call`).
@@ -32,16 +32,16 @@ from apples.launch.job_processes import close_inherited, signal_at_parents_end
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["apples.jobs.preload"])
 SOCKET_DIRECTORY = "/tmp"  # noqa: S108 - the fork server makes a private folder in it
-"""Holds the fork server's socket, whose path has at most 107 bytes: TMPDIR may be longer."""
+"""Directory of the fork server's socket. The path of a socket has at most 107 bytes; TMPDIR may be longer."""
 SOCKET_FOLDER = "APPLES_SOCKET_FOLDER"
-"""Environment variable of the fork server alone: the folder that it removes if this process is killed."""
+"""Environment variable of the fork server only: the folder that it removes if this process is killed."""
 ANSWER_BYTES = 1 << 24
 STARTED = b"started"
 """A supervisor's message after its start."""
 BEGIN_SECONDS = 60.0
-"""How long the start of a supervisor may take."""
+"""Time limit for the start of a supervisor."""
 END_SECONDS = 10.0
-"""How long the end of a killed child is waited for."""
+"""Time limit for the end of a killed child."""
 _PROCESSES = RLock()
 """Held during each operation on a `Process`: the start of any child polls all the others, and the end of a child
 can be read only once."""
@@ -53,7 +53,7 @@ def start() -> None:
     Raises
     ------
     OSError
-        No process or no socket can be made.
+        The process or its socket cannot be created.
     """
     with _PROCESSES:
         before, tempfile.tempdir = tempfile.tempdir, SOCKET_DIRECTORY
@@ -79,18 +79,18 @@ def call(function: str, *, seconds: float | None = None, **arguments: object) ->
     function
         ``module:name``.
     seconds
-        Time limit, from the start of the child; None: none.
+        Time limit, from the start of the child; None: no limit.
     arguments
-        Of the function. They can be pickled, and its answer is JSON.
+        Arguments of the function, which can be pickled. The answer is JSON.
 
     Raises
     ------
     DeadlineError
-        There is no answer after `seconds`.
+        The function did not answer within `seconds`.
     LaunchError
-        There is no child, or it ended without an answer. Transient, unless the function ends its process.
+        The child could not be started, or ended without an answer. Transient, unless the function itself ends it.
     ApplesError
-        The function raised it.
+        The function raised this error.
     """
     receiver, sender = CONTEXT.Pipe(duplex=False)
     with receiver:
@@ -120,16 +120,16 @@ def call(function: str, *, seconds: float | None = None, **arguments: object) ->
 
 
 def begin(job: store.StoredJob) -> None:
-    """Start the supervisor of a job whose record was just made, and do not wait for the start of the job.
+    """Start the supervisor of a new record, without waiting for the start of the job.
 
-    It inherits the job's lock, so that no other process can take the job for one without a supervisor. It begins
-    when it receives the lock, which is sent to it after it has confirmed its start: a supervisor that is too late
-    ends, and leaves the job alone.
+    The supervisor inherits the job's lock, so that no other process can conclude that the job has no supervisor.
+    It confirms its start, receives the lock and then begins. A supervisor that starts too late gets no lock, and
+    ends without touching the job.
 
     Raises
     ------
     LaunchError
-        None has started within `BEGIN_SECONDS`; the job is on record as failed. Transient.
+        The supervisor did not start within `BEGIN_SECONDS`; the job is recorded as failed. Transient.
     """
     here, there = CONTEXT.Pipe()
     with here, there, job.locked() as lock:
@@ -154,14 +154,14 @@ def begin(job: store.StoredJob) -> None:
 
 
 def _lost(name: str, why: str) -> LaunchError:
-    """Return the error of a child that cannot be started, or that ended too early."""
+    """Return the error for a child that cannot be started or that ended too early."""
     return LaunchError(
         f"{name}: its process was lost: {why}", code="child-lost", value=name, reason=why
     )
 
 
 def _start(child: multiprocessing.process.BaseProcess) -> None:
-    """Start a child, after the fork server if that does not run."""
+    """Start a child; start the fork server first if it does not run."""
     with _PROCESSES:
         start()
         child.start()
@@ -172,13 +172,15 @@ def _end(child: multiprocessing.process.BaseProcess) -> None:
     with _PROCESSES:
         if child.pid is None:
             return
-        if child.is_alive():  # else it has killed its group itself
+        if child.is_alive():  # a child that ended has killed its process group itself
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.kill()
     wait([child.sentinel], END_SECONDS)
     with _PROCESSES:
-        if not child.is_alive():  # else the kernel holds it: the start of a later child forgets it
+        if (
+            not child.is_alive()
+        ):  # else it hangs in the kernel; the start of a later child reaps it
             child.close()
 
 
@@ -186,10 +188,10 @@ def _end(child: multiprocessing.process.BaseProcess) -> None:
 def _answer(
     environment: Mapping[str, str], function: str, arguments: Mapping[str, Any], sender: Connection
 ) -> None:
-    """Send what a function returns or raises, then kill whatever its code has left running."""
+    """Send the result or the error of a function, then kill all processes that its code left running."""
     os.setsid()
     _leave_server(environment, sender.fileno())
-    signal_at_parents_end(signal.SIGKILL)  # the fork server ends with the process that asks
+    signal_at_parents_end(signal.SIGKILL)  # the fork server ends with the calling process
     os.dup2(2, 1)
     try:
         answer = encode({"answer": pkgutil.resolve_name(function)(**arguments)})
@@ -202,7 +204,7 @@ def _answer(
 
 
 def _supervise(environment: Mapping[str, str], folder: str, there: Connection) -> None:
-    """Fork once more and be a job's supervisor, which nobody has to wait for."""
+    """Fork once more and run a job's supervisor in the grandchild, which no process has to reap."""
     from apples.jobs.supervisor import supervise  # noqa: PLC0415 - the scheduler itself has no use for it
 
     _leave_server(environment, there.fileno())
@@ -225,7 +227,7 @@ def _supervise(environment: Mapping[str, str], folder: str, there: Connection) -
 
 
 def _leave_server(environment: Mapping[str, str], handle: int) -> None:
-    """Take the environment of the process that asks, and close all files but one and the standard ones.
+    """Set the environment of the calling process, and close all files except `handle` and the standard streams.
 
     The fork server ends when no process has its pipe open.
     """

@@ -1,8 +1,8 @@
-"""`compare`: what differs between plans, or between recorded runs, and whether that is more than their own spread.
+"""`compare`: differences between plans, or between recorded runs, and whether they exceed the spread of each run.
 
-A run measures itself many times: each stretch between two reports of progress has its own seconds an iteration.
-Two figures differ clearly where the ranges that hold four fifths of these do not meet. That says nothing of how
-runs differ from one another that were to be equal: for that, compare several of each.
+A run has many measurements: each stretch between two progress reports has its own seconds an iteration. Two
+figures differ clearly if the ranges that hold four fifths of their stretches do not overlap. This does not measure
+the variation between repeated runs: for that, compare several runs of each kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apples.jobs import store
 from apples.jobs.records import RUN_SCHEMA, RunRecord, document_so_far
 from apples.ui.units import in_one_line, some
 
-if TYPE_CHECKING:  # results load NumPy; runs are compared without it
+if TYPE_CHECKING:  # results load NumPy; a comparison of runs does not need it
     from apples.agent.session.results import PlanResult, RunResult
     from apples.jobs.documents import (
         AnyComparison,
@@ -40,21 +40,21 @@ Compared: TypeAlias = "PlanResult | RunResult | RunRecord | Mapping[str, Any] | 
 
 PLAN_SCHEMA = "apples.plan/1"
 MIN_STRETCHES = 5
-"""Of fewer stretches nobody knows the range."""
+"""Smallest number of stretches for which a range is computed."""
 OUTSIDE = 0.1
-"""Share of the stretches below the range, and above it."""
+"""Share of the stretches that lie below the range; the same share lies above it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonEntry:
-    """A plan or a run under the name by which a comparison calls it.
+    """A plan or a run, with its name in a comparison.
 
     Attributes
     ----------
     document
         ``apples.plan/1`` or ``apples.run/1``.
     record
-        Of a run that is recorded here.
+        The record of a recorded run; else None.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ComparisonEntry:
 
     @property
     def plan(self) -> Mapping[str, Any]:
-        """Its ``apples.plan/1``; empty where nothing was planned."""
+        """The ``apples.plan/1`` document; empty if nothing was planned."""
         of_plan = self.document["schema"] == PLAN_SCHEMA
         return self.document if of_plan else self.document.get("plan") or {}
 
@@ -74,7 +74,7 @@ class ComparisonEntry:
         Raises
         ------
         UsageError
-            Nothing was planned for it. Permanent.
+            The run has no plan. Permanent.
         """
         document = document_so_far(record)
         if not document.get("plan"):
@@ -87,12 +87,12 @@ class ComparisonEntry:
 
     @classmethod
     def of_file(cls, path: Path) -> ComparisonEntry:
-        """Return the entry of a file: what ``apples plan --json`` or ``apples run --json`` printed.
+        """Return the entry of a file with the output of ``apples plan --json`` or ``apples run --json``.
 
         Raises
         ------
         UsageError
-            It cannot be read, or it is neither. Permanent.
+            The file cannot be read, or is not such a document. Permanent.
         """
         try:
             document = json.loads(path.read_bytes())
@@ -114,7 +114,7 @@ class ComparisonEntry:
         Raises
         ------
         UsageError
-            It is neither ``apples.plan/1`` nor ``apples.run/1``, or lacks a part. Permanent.
+            The document is neither ``apples.plan/1`` nor ``apples.run/1``, or lacks a part. Permanent.
         """
         schema = document.get("schema") if isinstance(document, Mapping) else None
         if not isinstance(document, Mapping) or schema not in (PLAN_SCHEMA, RUN_SCHEMA):
@@ -140,7 +140,7 @@ class ComparisonEntry:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What differs between plans or runs; the first one is what the others are compared with.
+    """The differences between plans or runs; all others are compared with the first.
 
     `str` gives the text of ``apples report``, a notebook shows a table, and `to_frame` returns a data frame.
     """
@@ -155,7 +155,7 @@ class Comparison:
         return _plans_document(self.entries)
 
     def __repr__(self) -> str:
-        """Return the names of what is compared."""
+        """Return the names of the compared plans or runs."""
         return in_one_line(self, f"of {some([one.name for one in self.entries])}")
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ class Comparison:
         return text_of(self.document())
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the answer, and a column for each plan or run."""
+        """Return HTML for a notebook: the answer, and a column for each plan or run."""
         from apples.jobs.pages.comparison import notebook_html  # noqa: PLC0415 - for a notebook only
 
         return notebook_html(self.document())
@@ -203,7 +203,7 @@ def compare(*given: Compared, **named: Compared) -> Comparison:
     Raises
     ------
     UsageError
-        Fewer than two, plans of different applications, or something that is no plan. Permanent.
+        Fewer than two are given, the plans are of different applications, or one is not a plan. Permanent.
     """
     if len(given) + len(named) < 2:
         raise UsageError(
@@ -238,9 +238,9 @@ def _entry(given: Compared, name: str) -> ComparisonEntry:
 
 
 def _check_same_application(entries: Sequence[ComparisonEntry]) -> None:
-    """Refuse plans of different applications: their iterations have nothing in common.
+    """Reject plans of different applications: their iterations have nothing in common.
 
-    Recorded runs are compared in any case, as far as they can be.
+    Recorded runs are compared in any case, as far as possible.
     """
     if all(one.record for one in entries):
         return
@@ -276,7 +276,7 @@ def _runs_document(
 
 def _plans_document(entries: Sequence[ComparisonEntry]) -> ComparePlansDocument:
     facts = [_facts(one.plan) | _wishes(one.plan) for one in entries]
-    shown = ("hosts", "rows", "weather", "blueprint")  # these have their own place
+    shown = ("hosts", "rows", "weather", "blueprint")  # the document has its own fields for these
     facts = [{name: value for name, value in one.items() if name not in shown} for one in facts]
     same, differ = _told_apart(facts)
     return {
@@ -289,7 +289,7 @@ def _plans_document(entries: Sequence[ComparisonEntry]) -> ComparePlansDocument:
 
 
 def _planned(entry: ComparisonEntry, first: ComparisonEntry) -> ComparedPlan:
-    """Return the figures of a plan; of a run also what it measured."""
+    """Return the figures of a plan; for a run also its measured figures."""
     plan, chosen = entry.plan, entry.plan["chosen"] or {}
     low, high = chosen.get("iteration_interval", (0.0, 0.0))
     base = first.plan["chosen"]
@@ -319,7 +319,7 @@ def _refusal(plan: Mapping[str, Any]) -> str:
 
 
 def _hosts(plans: Sequence[Mapping[str, Any]]) -> list[ComparedHost]:
-    """Return each host of a plan, with its rows in each; where it has none, the plan's reason."""
+    """Return each host of any plan, with its rows in each plan, or the plan's reason to leave it out."""
     rows = [
         {strip["host"]: int(strip["rows"]) for strip in plan["chosen"]["strips"]}
         if plan["chosen"]
@@ -341,7 +341,7 @@ def _hosts(plans: Sequence[Mapping[str, Any]]) -> list[ComparedHost]:
 
 
 def _left_out(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return why a plan does not use a host, by host."""
+    """Return the reason why a plan does not use a host, by host."""
     refused = {
         one["hosts"][0]: one["reason"] for one in plan["rejected"] if len(one["hosts"]) == 1
     }
@@ -359,7 +359,7 @@ def _wishes(plan: Mapping[str, Any]) -> Document:
 
 
 def _told_apart(facts: Sequence[Document]) -> tuple[Document, dict[str, list[Any]]]:
-    """Return the facts that are equal everywhere, and the others with a value for each."""
+    """Return the facts that are equal in all entries, and each other fact with its value in each entry."""
     names = list(dict.fromkeys(name for one in facts for name in one))
     rows = {name: [one.get(name) for one in facts] for name in names}
     same = {name: values[0] for name, values in rows.items() if _all_equal(values)}
@@ -367,7 +367,7 @@ def _told_apart(facts: Sequence[Document]) -> tuple[Document, dict[str, list[Any
 
 
 def _facts(plan: Mapping[str, Any]) -> Document:
-    """Return what a run was given and what was planned for it."""
+    """Return the input and the plan of a run, by name."""
     application, chosen = plan["application"], plan["chosen"]
     return {
         "application": application["name"],
@@ -392,12 +392,12 @@ def _predicted(document: Mapping[str, Any]) -> float | None:
 
 
 def _longest(hosts: Sequence[Mapping[str, Any]], *keys: str) -> float:
-    """Return the seconds of the host that has most of them."""
+    """Return the largest sum of these seconds over the hosts."""
     return max((sum(one.get(key) or 0.0 for key in keys) for one in hosts), default=0.0)
 
 
 Measured = Callable[[Mapping[str, Any]], float]
-"""Returns cumulative seconds of a report of progress, or of a whole execution."""
+"""Returns cumulative seconds of a progress report, or of a whole execution."""
 
 
 def _loop(told: Mapping[str, Any]) -> float:
@@ -418,12 +418,12 @@ FIGURES: Mapping[FigureName, Measured | None] = {
     "compute": _compute,
     "communicate": _communicate,
 }
-"""Of one iteration: predicted; measured; what the host computed that computed longest; what the one spent at its
-borders, waiting included, that spent most there."""
+"""Seconds of one iteration: predicted; measured; the longest computation of a host; the longest border exchange of
+a host, with its waits."""
 
 
 def _of(record: RunRecord, document: Mapping[str, Any], key: Measured | None) -> MeasuredFigure:
-    """Return one figure of one run, with the range of its stretches."""
+    """Return a figure of a run, with the range of its stretches."""
     if key is None:
         return {"value": _predicted(document), "range": None, "stretches": 0}
     execution = document["execution"]
@@ -444,7 +444,7 @@ def _of(record: RunRecord, document: Mapping[str, Any], key: Measured | None) ->
 
 
 def stretches(events: Sequence[Mapping[str, Any]], key: Measured) -> list[float]:
-    """Return seconds an iteration of each stretch between two reports of progress.
+    """Return the seconds of an iteration in each stretch between two progress reports.
 
     Examples
     --------
@@ -461,7 +461,7 @@ def stretches(events: Sequence[Mapping[str, Any]], key: Measured) -> list[float]
 
 
 def _figure(name: FigureName, values: list[MeasuredFigure]) -> ComparedFigures:
-    """Return a figure of all runs: how many times the first run's each is, and whether clearly."""
+    """Return a figure of all runs, its ratio to the first run, and whether the difference is clear."""
     first = values[0]
     runs: list[ComparedFigure] = [
         {**value, "ratio": _ratio(value["value"], first["value"]), "clear": clearly(first, value)}
@@ -475,7 +475,7 @@ def _ratio(value: float | None, base: float | None) -> float | None:
 
 
 def clearly(one: MeasuredFigure, other: MeasuredFigure) -> bool | None:
-    """Return whether the ranges of two figures do not meet; None where one of them is not known."""
+    """Return whether the ranges of two figures do not overlap; None if a range is unknown."""
     if one["range"] is None or other["range"] is None:
         return None
     return bool(one["range"][1] < other["range"][0] or other["range"][1] < one["range"][0])

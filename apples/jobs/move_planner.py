@@ -1,7 +1,7 @@
-"""Plans of moves, made by a job's supervisor: it has loaded the planner, and is in the job's directory.
+"""Plans of moves, made by a job's supervisor, which has loaded the planner and works in the job's directory.
 
-A verb sends one JSON line to the socket `plan` in the job's folder, and gets one line back. Loading the planner in
-the verb would take half a second of CPU, and the plan changes the working directory of its process.
+A verb sends one JSON line to the socket `plan` in the job's folder, and receives one line. The verb does not plan
+itself: it would need half a second of CPU to load the planner, and planning changes the working directory.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from apples.jobs.store import StoredJob
 from apples.launch.host_spec import HostSpec, place_of
 
 LINE_BYTES = 1 << 24
-"""Bytes of a request, which holds the status of the job, or of an answer."""
+"""Largest size of a request, which holds the status of the job, and of an answer."""
 PLAN_SECONDS = 300.0
 """Time limit of a plan, which may measure hosts and links."""
 MAX_SESSIONS = 16
 
 Move = tuple[Mapping[str, int], ResizeEstimate | None, list[HostSpec]]
-"""The rows to come by host, the expected cost, and how new hosts are reached."""
+"""The new rows by host, the expected cost, and the host list entries of new hosts."""
 
 
 # -------------------------------------------------------------------------- in a verb
 def plan_move(job: StoredJob, position: Mapping[str, Any], **wanted: Any) -> Move:
-    """Return the plan of a move that the job's supervisor makes, as `apples.jobs.resizing.plan`.
+    """Request the plan of a move from the job's supervisor; it returns as `apples.jobs.resizing.plan` does.
 
     Raises
     ------
     LaunchError
         The supervisor does not answer. Transient, unless the job is over.
     ApplesError
-        There is no such plan.
+        The move cannot be planned.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -73,12 +73,12 @@ def _path(job: StoredJob) -> Path:
 # ------------------------------------------------------------------- in the supervisor
 @contextmanager
 def serving_plans(job: StoredJob) -> Iterator[None]:
-    """Answer requests for plans of moves inside, each in a thread of its own.
+    """Answer requests for plans of moves during the block, each in a thread of its own.
 
     Raises
     ------
     OSError
-        The socket cannot be made.
+        The socket cannot be created.
     """
     path = _path(job)
     path.unlink(missing_ok=True)
@@ -92,7 +92,7 @@ def serving_plans(job: StoredJob) -> Iterator[None]:
 
 
 class _Server(ThreadingUnixStreamServer):
-    """Listens on the socket of a job; its own user and root are served."""
+    """Listens on the socket of a job; serves its own user and root only."""
 
     daemon_threads = True
     block_on_close = False  # a user's model may never return
@@ -108,7 +108,7 @@ class _Server(ThreadingUnixStreamServer):
         return peer_credentials(request)[1] in {0, os.geteuid()}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a peer that is gone."""
+        """Ignore the error of a peer that is gone."""
 
 
 class _Session(StreamRequestHandler):

@@ -1,8 +1,8 @@
-"""Imported once, by the fork server of `apples.jobs.children`: loads what supervisors and plans of moves need.
+"""Imported once, by the fork server of `apples.jobs.children`: loads the modules of supervisors and move planning.
 
-The first plan of a process loads more modules, makes validators, and has Python rewrite the code that runs often.
-Therefore the sample that comes with the package is planned here once, from the values of its files alone, and all
-forks share the pages. No file of a user is read, and no process is started.
+The first plan of a process loads more modules, creates validators, and lets Python specialise frequently executed
+code. Therefore this module plans the package's sample once, only from its files' values, so that all forks share
+these memory pages. It reads no file of a user and starts no process.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ MODULES = (
     *("numpy.random", "encodings.idna", "encodings.ascii", "psutil", "email.parser"),
     *("apples.launch.actuators.ssh", "apples.jobs.resizing", "apples.jobs.supervisor", "apples.jobs.units"),
 )  # fmt: skip
-"""Modules that these import only when they need them, and they always do."""
+"""Modules that each supervisor needs, also those that others import lazily."""
 END_SECONDS = 5.0
-"""Limit of the time in which a killed parent is gone after its files are closed."""
+"""Time limit for the end of a killed parent after the kernel closed its files."""
 ONE_THREAD = "OPENBLAS_NUM_THREADS"
 
 
 def _load() -> None:
-    """Import the modules. A process with threads must not be forked, and a plan has no use for them."""
+    """Import the modules without threads of numeric libraries: a process with threads must not be forked."""
     before = os.environ.get(ONE_THREAD)
     os.environ[ONE_THREAD] = "1"
     for module in MODULES:
@@ -38,8 +38,8 @@ def _load() -> None:
 
 
 def _plan_sample() -> None:
-    """Plan the sample, and forget the plan."""
-    from apples.agent.session.running import prepare  # noqa: PLC0415 - loaded while nothing is collected
+    """Plan the sample and discard the plan."""
+    from apples.agent.session.running import prepare  # noqa: PLC0415 - imported with garbage collection disabled
     from apples.agent.session.spec import RunSpec  # noqa: PLC0415 - likewise
     from apples.launch.sample import example_folder  # noqa: PLC0415 - likewise
 
@@ -51,10 +51,11 @@ def _plan_sample() -> None:
 
 
 def _remove_folder(folder: str, parent: int) -> None:
-    """Remove the folder of this fork server's socket if the process that made the folder was killed.
+    """Remove the folder of this fork server's socket if the process that created it was killed.
 
-    The kernel closes the files of a killed process, which ends this one, before it gives its children another
-    parent: look for END_SECONDS. A parent that lives needs the folder for its next fork server.
+    The kernel first closes the files of a killed process, which ends this fork server, and later gives its
+    children another parent. Therefore poll the parent for END_SECONDS. A living parent needs the folder for its
+    next server.
     """
     deadline = time.monotonic() + END_SECONDS
     while folder and os.getppid() == parent:
@@ -66,14 +67,14 @@ def _remove_folder(folder: str, parent: int) -> None:
 
 
 def _seed() -> None:
-    """Seed NumPy's generator in a fork: no two draw the same numbers."""
+    """Seed NumPy's generator in each fork, so that no two forks draw the same numbers."""
     import numpy as np  # noqa: PLC0415 - after its number of threads is set
 
     np.random.seed()  # noqa: NPY002 - the generator that a user's code may use
 
 
 atexit.register(_remove_folder, os.environ.pop(SOCKET_FOLDER, ""), os.getppid())
-gc.disable()  # what is loaded stays: a collection would copy its pages in every fork
+gc.disable()  # a collection writes to object headers, so each fork would copy the shared pages
 _load()
 _plan_sample()
 os.register_at_fork(after_in_child=_seed)

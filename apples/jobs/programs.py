@@ -1,4 +1,4 @@
-"""A program that knows nothing of us, as a job: checked before it starts, and its result."""
+"""An unmodified program as a job: the check before its start, and its result."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def program_spec(
     Parameters
     ----------
     on
-        The host it begins on; empty: the one that is forecast to do most, under live or static weather.
-        Several, with commas between: it is an MPI program, and has a rank on each, in this order.
+        The first host; empty: the host with the highest forecast speed, under live or static weather. Several
+        hosts, separated by commas: an MPI program with a rank on each, in this order.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def program_spec(
 
 
 def most_able(hosts: HostList, weather: str) -> str:
-    """Return the host that is forecast to do most: the share a new process gets over the time of a point."""
+    """Return the host with the highest forecast speed: CPU share of a new process over the seconds per point."""
     share = {host.name: host.cpu for host in hosts}
     if weather == "live":
         told = LocalSensing(hosts).weather()
@@ -107,7 +107,7 @@ def most_able(hosts: HostList, weather: str) -> str:
 
 
 def start(spec: ProgramSpec, job: StoredJob, talk: Talk) -> ProgramExecution:
-    """Start the program of a specification as a job; returns once it runs."""
+    """Start the program of a specification as a job; return once it runs."""
     return start_program(
         spec.program,
         read_host_list(spec.hosts),
@@ -128,7 +128,7 @@ def dry_program_document(spec: ProgramSpec) -> dict[str, Any]:
     Raises
     ------
     LaunchError
-        This machine has no such program, and the hosts are parts of it. Permanent.
+        All hosts are parts of this machine, and the program is not installed here. Permanent.
     """
     remote = {host.name for host in remote_hosts(read_host_list(spec.hosts))}
     if not remote.intersection(spec.on) and shutil.which(spec.program[0]) is None:
@@ -151,7 +151,7 @@ def dry_program_document(spec: ProgramSpec) -> dict[str, Any]:
 
 
 def program_document(spec: ProgramSpec, outcome: Outcome) -> RunDocument:
-    """Return the ``apples.run/1`` document of a program: it has no plan, and nothing to verify."""
+    """Return the ``apples.run/1`` document of a program, without a plan and a verification."""
     return {
         "schema": RUN_SCHEMA,
         "program": list(spec.program),

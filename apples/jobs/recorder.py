@@ -1,7 +1,7 @@
-"""`RunRecorder`: writes the record of one run as it goes, for its command as for the supervisor of a job.
+"""`RunRecorder`: writes the record of a run while it runs, in its command or in the supervisor of a job.
 
-What cannot be written (a full disk, a folder that is read-only) is said once, and the run goes on. What was
-written survives the end of the process that wrote it, whatever ended it.
+If a file cannot be written, for example on a full disk, the recorder warns once and the run continues. Written
+files survive any end of the process that wrote them.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ MAX_PROGRESS = 10_000
 MAX_PROGRESS_BYTES = 1 << 23
 """Limits of the lines of progress in the events and of their bytes; beyond them every second line is dropped."""
 INTERRUPTED = 130
-"""The exit code of what the user interrupts."""
+"""Exit code of a command that the user interrupts."""
 STATE, EVENTS = "state", "events"
-"""What may not be written, of which a warning is."""
+"""Parts of a record for which a failed write is warned about."""
 MAX_RANKS_RECORDED = 24
-"""Ranks whose messages are recorded while they run: the record is written anew each time."""
+"""Largest number of ranks for which messages are recorded during a run: each write replaces the whole record."""
 MAX_PAIRS_RECORDED = 200
-"""Pairs of hosts of which the bytes of an iteration are."""
+"""Largest number of pairs of hosts for which the bytes of an iteration are recorded."""
 SHOWN_DECISIONS = 20
 COUNTERS = (
     "clipped_compute_seconds",
@@ -64,9 +64,9 @@ COUNTERS = (
     "throttled_seconds",
     "major_faults",
 )
-"""Fields of a host's times that programs may leave out, and most do."""
+"""Fields of a host's times that most programs leave out."""
 WRITE_SECONDS = 1.0
-"""How often, at most, the state of a run is written while it runs; its progress goes to its events."""
+"""Shortest interval between two writes of a running run's state; its progress goes to its events."""
 
 
 class EventLog:
@@ -93,7 +93,7 @@ class EventLog:
         Raises
         ------
         OSError
-            The disk does not take it, and nothing of it is there.
+            The line could not be written; the file is unchanged.
         """
         line = json.dumps(event).encode() + b"\n"
         with naming(self.path):
@@ -104,7 +104,7 @@ class EventLog:
             try:
                 written = os.write(self._handle, line)
                 if written < len(line):
-                    os.write(self._handle, line[written:])  # has the reason in its error
+                    os.write(self._handle, line[written:])  # raises the reason of the short write
             except OSError:
                 with suppress(OSError):
                     os.ftruncate(self._handle, before)
@@ -112,7 +112,10 @@ class EventLog:
         return len(line)
 
     def append_progress(self, event: Mapping[str, Any]) -> None:
-        """Write a line of progress, unless it follows the last one sooner than lines of so long a run may."""
+        """Write a line of progress, unless the last line is more recent than the current minimum distance.
+
+        `_thin_out` raises that distance as the run gets longer.
+        """
         now = self._clock()
         if now - self._last < self._apart:
             return
@@ -124,13 +127,13 @@ class EventLog:
             self._thin_out()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         if self._handle >= 0:
             os.close(self._handle)
         self._handle = -1
 
     def _thin_out(self) -> None:
-        """Leave out every second line of progress; from here on they come as far apart as those that stay."""
+        """Drop every second line of progress; later lines keep the distance of the remaining lines."""
         kept, count = [], 0
         for event in read_events(self.path):
             count += event["event"] == PROGRESS
@@ -148,20 +151,20 @@ class RunRecorder:
     Parameters
     ----------
     job
-        The record, which the caller supervises; None: it could not be made, and nothing is kept.
+        The record, which the caller supervises; None: no record could be created, and nothing is written.
     talk
-        Hears what cannot be written, once.
+        Receives a warning, once, if a file cannot be written.
     every
-        Seconds between two writings of the state while the run goes on.
+        Shortest interval in seconds between two writes of the state while the run runs.
     clock
-        Returns seconds; never goes back.
+        Returns seconds, monotonic.
 
     Attributes
     ----------
     state
         Content of ``job.json``.
     document
-        Of a run that came to its end; empty before.
+        The document of an ended run; empty before its end.
     kept
         Whether `document` is on the disk.
     """
@@ -187,21 +190,21 @@ class RunRecorder:
 
     @property
     def ended(self) -> bool:
-        """Whether how the run ended is known."""
+        """Whether the end of the run is recorded."""
         return self.state.get("ended") is not None
 
     @property
     def id(self) -> str | None:
-        """The record's name; None where nothing is kept."""
+        """The record's name; None without a record."""
         return self.job.id if self.job else None
 
     def events(self) -> list[Record]:
-        """Return what was recorded so far."""
+        """Return the events recorded so far."""
         return read_events(self.job.events) if self.job else []
 
-    # ------------------------------------------------------------------------ what happens
+    # ----------------------------------------------------------------------------- events
     def planned(self, plan: PlanResult, launch: LaunchPlan | None) -> None:
-        """Keep the plan, the weather it was made under and the task, before anything is started."""
+        """Record the plan, its weather and the task, before anything is started."""
         chosen, information = plan.decisions.chosen, plan.decisions.information or plan.information
         self._keep_document("plan.json", lambda: json.dumps(plan.document(), indent=1))
         if information.conditions.source != STATIC:
@@ -219,7 +222,7 @@ class RunRecorder:
         self.event("planned")
 
     def followed(self, follow: Follow) -> Follow:
-        """Return what follows a run as `follow` does, and records it."""
+        """Return a function that follows a run as `follow` does, and records it."""
 
         @contextmanager
         def both(plan: PlanResult, execution: Execution) -> Iterator[Callable[[Progress], None]]:
@@ -235,15 +238,15 @@ class RunRecorder:
         return both
 
     def running(self) -> None:
-        """Record that the program runs, and where."""
+        """Record that the program runs, with its hosts and rows."""
         self.note(state="running")
         self.event("running", hosts=self.state.get("hosts"), rows=self.state.get("rows"))
 
     @contextmanager
     def recording(self, execution: Execution) -> Iterator[Callable[[Progress], None]]:
-        """Yield a function that records a progress message; record what was measured when the context is left.
+        """Yield a function that records a progress report; record the measurements at the end of the block.
 
-        The first message is in the state at once.
+        The state is written at the first report, then at most once each `every` seconds.
         """
 
         def record(at: Progress) -> None:
@@ -254,7 +257,7 @@ class RunRecorder:
                 self._decisions(execution.decisions)
                 self._slow(execution.slow_hosts)
             line = _event(PROGRESS, **_reported(at))
-            del line["borders"]  # they are in what is measured in the end
+            del line["borders"]  # the measurements at the end contain them
             self._kept(partial(EventLog.append_progress, event=line))
             if first or self._clock() - self._written >= self._every:
                 self.note(**_messages(execution))
@@ -264,7 +267,7 @@ class RunRecorder:
 
             def unattended(line: str) -> None:
                 warn(line)
-                with suppress(ApplesError):  # it failed, with the reason in the line
+                with suppress(ApplesError):  # the run failed; the line has the reason
                     outcome = execution.execution.outcome()
                     if outcome is not None:
                         self.state.update(iteration=outcome.iterations)
@@ -280,7 +283,7 @@ class RunRecorder:
             self._measured(outcome)
 
     def _changes(self, execution: Execution) -> None:
-        """Record the changes of hosts or rows that were made since the last call, each once."""
+        """Record each change of hosts or rows since the last call."""
         for change in execution.changes:
             if change.epoch <= self._changed:
                 continue
@@ -292,7 +295,7 @@ class RunRecorder:
             }
             if change.epoch >= self.state.get(
                 "epoch", 0
-            ):  # else it was asked meanwhile, and knows of later ones
+            ):  # else the state has a later epoch already, from the job's status
                 self.state.update(place)
             self.event(
                 "moved", at=change.at, iteration=change.iteration, **place,
@@ -300,7 +303,7 @@ class RunRecorder:
             )  # fmt: skip
 
     def verifying(self, seconds: float) -> None:
-        """Record that the result is being verified, for about so many seconds more."""
+        """Record that the verification has begun, with the estimated seconds that it takes."""
         self.note(state=store.VERIFYING, verifying_until=time.time() + seconds)
 
     def verified(self, document: Mapping[str, Any]) -> None:
@@ -309,12 +312,12 @@ class RunRecorder:
         self.event("verified", verified=document.get("verified"))
 
     def finished(self, document: Mapping[str, Any], reason: str = "", code: int = 0) -> None:
-        """Keep the document of a run that came to its end, and how it ended: what comes after is no part of it.
+        """Write the document of an ended run, and record the end: `failed` if the verification found an error.
 
         Parameters
         ----------
         reason, code
-            Of a run whose result is not wrong.
+            Reason and exit code of a run with a right or unverified result.
         """
         self.verified(document)
         self._keep_result(document)
@@ -325,12 +328,12 @@ class RunRecorder:
             self.over("finished", reason, code)
 
     def began(self, document: Mapping[str, Any], **known: Any) -> None:
-        """Keep the plan of what runs by another model than a run's, and what is known of it, before it is started.
+        """Record the plan of a sweep, master/worker run or pipeline, before it is started.
 
         Parameters
         ----------
         known
-            For ``job.json``: `name`, `hosts`, `predicted_seconds`.
+            Entries for ``job.json``: `name`, `hosts`, `predicted_seconds`.
         """
         self._keep_document("plan.json", lambda: json.dumps(document, indent=1))
         self.note(state="running", **known)
@@ -342,14 +345,14 @@ class RunRecorder:
         Parameters
         ----------
         known
-            For ``job.json``: `name`, `hosts`, `predicted_seconds`, `measured_seconds`, `verified`.
+            Entries for ``job.json``: `name`, `hosts`, `predicted_seconds`, `measured_seconds`, `verified`.
         """
         self._keep_result(document)
         self.note(**known)
         self.event("verified", verified=known.get("verified"))
 
     def over(self, state: str, reason: str, code: int) -> None:
-        """Record how the run ended: the last word."""
+        """Record the end of the run: its final state, reason and exit code."""
         self.event("ended", state=state, reason=reason, exit_code=code)
         self.state.update(state=state, reason=reason, exit_code=code, ended=time.time())
         if self.job is None or self._events is None:
@@ -360,9 +363,9 @@ class RunRecorder:
         except (OSError, ValueError) as error:
             self.warn(f"how it ended is not kept: {_why(error)}")
 
-    # ------------------------------------------------------------------------ how it is kept
+    # ------------------------------------------------------------------------------ writing
     def note(self, **news: Any) -> None:
-        """Write the state; if the disk does not take it, the last one stays and the run goes on."""
+        """Update and write the state; if the write fails, the old file stays and the run continues."""
         self.state.update(news)
         self._written = self._clock()
         if self.job is None:
@@ -379,7 +382,7 @@ class RunRecorder:
         self._kept(partial(EventLog.append, event=_event(name, **values)))
 
     def warn(self, line: str, about: str = "") -> None:
-        """Log a warning once; a warning about a file that cannot be written once, until it can be."""
+        """Log a warning once; with `about`, log no other warning about that file until it can be written."""
         if line != self._warned.get(about) and not (about and about in self._warned):
             self._warned[about] = line
             self._talk(f"warning: {line}")
@@ -399,7 +402,7 @@ class RunRecorder:
         return both
 
     def _measured(self, outcome: Outcome) -> None:
-        """Record what the program measured, on a full disk in the room that was kept for the end."""
+        """Record the program's measurements; on a full disk, use the reserved space."""
         self.state.update(iteration=outcome.iterations, measured_seconds=outcome.seconds)
         event = _event("measured", **_reported(outcome))
         if self.job is not None:
@@ -407,7 +410,7 @@ class RunRecorder:
             self._kept(lambda events: to_the_last(lambda: events.append(event)))
 
     def _slow(self, slow: SlowHostDetector) -> None:
-        """Record each host that has become slow or no longer is; the state has the newest figures."""
+        """Record each host that became slow or recovered; the state has the latest figures."""
         if not slow.findings:
             return
         now, known = [host.document() for host in slow.findings], self._slow_hosts
@@ -418,7 +421,7 @@ class RunRecorder:
         self._slow_hosts = self.state["slow_hosts"] = now
 
     def _decisions(self, decisions: list[ReschedulingDecision]) -> None:
-        """Record the moves that were weighed, or made, since the last call."""
+        """Record the moves that were evaluated or made since the last call."""
         if not decisions or decisions[-1] is self._decided:
             return
         places = [k for k, decision in enumerate(decisions) if decision is self._decided]
@@ -430,7 +433,7 @@ class RunRecorder:
         ]
 
     def _keep_result(self, document: Mapping[str, Any]) -> None:
-        """Keep the document of a run that came to its end."""
+        """Write the document of an ended run."""
         self.document = document
         if self.job is not None:
             write = self.job.write_result
@@ -443,7 +446,7 @@ class RunRecorder:
             self._kept(lambda _: documents.replace(path, text()))
 
     def _kept(self, write: Callable[[EventLog], object]) -> bool:
-        """Write; return whether the disk has taken it. A failure is logged once."""
+        """Call `write`; return whether it succeeded. A failure is logged once."""
         if self._events is None:
             return False
         try:
@@ -459,7 +462,7 @@ class RunRecorder:
 
 
 def _place(slow: SlowHostEntry) -> tuple[str, int]:
-    """Return which slow host an entry is of, and since when."""
+    """Return the host of an entry and the iteration since which it is slow."""
     return slow["host"], slow["since_iteration"]
 
 
@@ -475,18 +478,20 @@ def _reported(times: Progress | Outcome) -> Record:
 
 
 def _messages(execution: Execution) -> Record:
-    """Return what the arrays of a run that goes on have sent, from rank to rank; empty where that is not known."""
+    """Return the data that a running run's arrays sent between ranks; empty if unknown."""
     messages = execution.array_messages
     pairs = [[*pair, float(f"{sent:.3g}")] for pair, sent in messages.per_iteration().items()]
     entries: Record = {"iteration_messages": pairs if len(pairs) <= MAX_PAIRS_RECORDED else []}
-    if messages.ranks <= MAX_RANKS_RECORDED:  # asked first: a matrix has a cell for each two ranks
+    if (
+        messages.ranks <= MAX_RANKS_RECORDED
+    ):  # checked first, because the matrix is quadratic in the ranks
         matrix = messages.matrix()
         entries = {} if matrix is None else {**entries, "messages": matrix.document()}
     return entries
 
 
 def _why(error: OSError | ValueError) -> str:
-    """Return why something is not kept: the disk, or a number that is none, from a user's model or program."""
+    """Return the reason of a failed write: an error of the disk, or a NaN from a user's model or program."""
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
@@ -498,14 +503,14 @@ def _event(name: str, **values: Any) -> Record:
 def recorded(
     order: Mapping[str, Any], talk: Talk, kind: str = store.RUN, where: Path | None = None
 ) -> Iterator[RunRecorder]:
-    """Record a run that ends with this process; what ends it is recorded and raised.
+    """Record a run that ends with this process; an error that ends the block is recorded and raised again.
 
-    Of bad input, and of what was not planned, nothing is kept.
+    If the input is invalid and nothing was planned, the record is removed.
 
     Parameters
     ----------
     order
-        What is asked for.
+        The request of the user.
     where
         Directory of all records; default: `store.folder`.
     """
@@ -532,7 +537,7 @@ def recorded(
             failure = failure_of(error)
             if failure.exit_code == UsageError.exit_code and not job.plan.exists():
                 shutil.rmtree(job.folder, ignore_errors=True)
-            elif not recorder.ended:  # else the command has ended, or the disk is full
+            elif not recorder.ended:  # else the end is recorded already
                 recorder.over("failed", failure.message, failure.exit_code)
             raise
 
@@ -546,7 +551,7 @@ def known_of(document: Mapping[str, Any]) -> Record:
         hosts = hosts or [each["host"] for each in document["planned"]]
     elif document["schema"] == f"apples.{store.MASTER_WORKER}/1":
         hosts = [document["master"], *document["workers"], *done.get("hosts", ())]
-        verified = True if verified else None  # it is how many units were done again
+        verified = True if verified else None  # the number of repeated units
     else:
         hosts = [host["host"] for task in document["tasks"] for host in task["hosts"]]
     return {
@@ -567,10 +572,10 @@ def run(
     talk: Talk = unheard,
     follow: Follow = unwatched,
 ) -> RunResult:
-    """Decide, start, follow to the end, verify, learn and record.
+    """Plan, start, follow to the end, verify, learn and record.
 
-    Raises what `plan` and `PreparedRun.execute` raise; a result that is wrong is returned, not raised, and its
-    run recorded as failed.
+    Raises the errors of `plan` and `PreparedRun.execute`. A wrong result raises nothing: it is returned, and the
+    run is recorded as failed.
 
     Parameters
     ----------
@@ -592,18 +597,18 @@ def carry_out(
     phases: PhaseTimes | None = None,
     made_by: Callable[[], Record] | None = None,
 ) -> RunResult:
-    """Do all of a run that this process waits for, and record it; its document is the recorder's then.
+    """Carry out a run in this process and record it; the recorder then has its document.
 
-    Raises as `run`; of an interrupted verification when the run is recorded.
+    Raises as `run`. If the verification is interrupted, the run is recorded before the error is raised.
 
     Parameters
     ----------
     program_log
-        Called with the lines of the program, if `talk` must not be.
+        Receives the lines of the program; None: `talk` receives them.
     phases
-        As of `prepare`.
+        As in `prepare`.
     made_by
-        Returns the entry of the document about the command that made it.
+        Returns the document's entry about its command.
     """
     log = record.logging(talk)
     prepared = prepare(spec, information, talk=log, phases=phases)
@@ -629,7 +634,7 @@ def carry_out(
 
 
 def _order(spec: RunSpec) -> Record:
-    """Return what a program asks for, with the names of its own functions."""
+    """Return the request of a specification, with the names of the user's functions."""
     named: dict[str, Any] = {
         name: _place_of(each) for name in NAMED if callable(each := getattr(spec, name))
     }

@@ -1,4 +1,4 @@
-"""The state of a run, read from its files: `JobStatus` of a job while it lives, `RunRecord` of any run.
+"""The state of a run, read from its files: `JobStatus` of a job, `RunRecord` of any run.
 
 `document_so_far` returns the document of a run that has not ended, or that never reported its end.
 """
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 RUN_SCHEMA = "apples.run/1"
 OTHER_SCHEMAS = {"apples.parameter-sweep/1", "apples.master-worker/1", "apples.pipeline/1"}
-"""Of plans that are none of a run."""
+"""Schemas of plans that are not plans of a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """Where a job is, and how far.
+    """The status of a job: its state, hosts and progress.
 
     Attributes
     ----------
     state
-        ``starting``, ``running``, ``verifying``, ``finished``, ``failed`` or ``cancelled``; a job that is being
-        resized runs.
+        ``starting``, ``running``, ``verifying``, ``finished``, ``failed`` or ``cancelled``; a job is ``running``
+        during a resize.
     hosts, rows
-        Its strips, in order.
+        Its hosts in the order of their strips, and the rows of each.
     epoch
-        How many times it was resized.
+        Number of resizes.
     last_resize
-        Epoch, seconds and seconds by phase of the last resize; None where there was none.
+        Epoch, seconds and seconds by phase of the last resize; None before the first.
     last_change
-        What became of the last change that the job began, asked for or not: `answer` (``done``, ``refused`` or
-        ``rolled back``), epoch, reason, and the iteration to which it was rolled back; None where there was none.
+        Outcome of the last change that the job began, whether requested or not: `answer` (``done``, ``refused`` or
+        ``rolled back``), epoch, reason, and the iteration of a rollback; None before the first change.
     reason, exit_code
-        Why it is over, and the exit code of its run; None while it runs.
+        Reason and exit code of its end; None while it runs.
     rescheduling
-        The last moves that a blueprint weighed.
+        The last moves that a blueprint evaluated.
     attempt
-        How often it was started: once, and one more each time it went on from its last commit.
+        Number of starts: 1, and one more for each restart from its last commit.
     slow_hosts
         Its slow hosts with cause and cost, as in ``apples.run/1``.
     verifying_seconds
-        While it is ``verifying``: seconds until the check ends, as estimated; None otherwise.
+        While it is ``verifying``: estimated seconds until the verification ends; else None.
     restartable
         Whether it has ended without a result and its user can `restart` it from a commit.
     """
@@ -84,7 +84,7 @@ class JobStatus:
     restartable: bool = False
 
     def __repr__(self) -> str:
-        """Return the id, the state, how far it is and the hosts."""
+        """Return the id, the state, the iteration and the hosts."""
         done = f"{self.state}, iteration {self.iteration} of {self.iterations}"
         return in_one_line(self, f"{self.id} {done} on {some(self.hosts)}")
 
@@ -92,7 +92,7 @@ class JobStatus:
     def of(
         cls, job: store.StoredJob, *, ask: bool = True, control: ControlClient | None = None
     ) -> JobStatus:
-        """Return the status of a stored job; a running one is asked for it, over `control` if given."""
+        """Return the status of a stored job; with `ask`, query a running job, over `control` if given."""
         record = job.record()
         if ask and record["state"] == "running" and job.control_socket.exists():
             with suppress(ApplesError):
@@ -145,7 +145,7 @@ class JobStatus:
 
 
 def _verifying_seconds(record: Record) -> float | None:
-    """Return the estimated seconds that the verification of a job still takes; None if there is none."""
+    """Return the estimated seconds until a job's verification ends; None outside a verification."""
     if record["state"] != store.VERIFYING:
         return None
     return max(0.0, float(record.get("verifying_until") or 0.0) - time.time())
@@ -165,15 +165,15 @@ class ResizeEstimate:
     Attributes
     ----------
     bytes, rate
-        That go from one host to another, and bytes a second at which they do; 0: the rate is not known.
+        Bytes that travel between hosts, and their rate in bytes per second; rate 0: unknown.
     seconds
-        From the command to the end, about, without the wait for the safe point; None where the rate is not known.
+        Estimate from the command to the end, without the wait for the safe point; None if the rate is unknown.
     standstill_seconds
-        Of that, how long the job stands still.
+        Part of `seconds` in which the job stands still.
     limit_seconds
-        How long after the safe point the resize is given up, and the job goes on as it was.
+        Timeout after the safe point: the resize is then abandoned, and the job continues unchanged.
     rows
-        Rows to come, by host.
+        New rows by host.
     """
 
     bytes: int
@@ -185,13 +185,13 @@ class ResizeEstimate:
 
     @classmethod
     def of(cls, cost: ChangeCost, start_seconds: float, rows: Mapping[str, int]) -> ResizeEstimate:
-        """Return the estimate of a change with this cost, for which processes take so long to start."""
+        """Return the estimate of a change with this cost and this time to start processes."""
         still, prefetch = cost.standstill_seconds, cost.prefetch_seconds
         total = None if still is None or prefetch is None else start_seconds + prefetch + still
         return cls(cost.bytes, cost.rate, total, still, cost.limit, dict(rows))
 
     def document(self) -> ChangeEstimate:
-        """Return it as ``change`` of an ``apples.job/1``."""
+        """Return the estimate as ``change`` of an ``apples.job/1``."""
         return {
             "bytes": self.bytes,
             "rate": self.rate or None,
@@ -209,11 +209,11 @@ class ResizeResult:
     Attributes
     ----------
     status
-        Where the job is now.
+        Status of the job after the resize.
     seconds, phases
-        From the safe point until the job was complete again, and of what that, and the wait before, consist.
+        Seconds from the safe point until the job was complete again; seconds of each phase, with the wait before.
     estimate
-        What it was expected to take, as in `PlannedMove`.
+        The estimated cost, as in `PlannedMove`.
     """
 
     status: JobStatus
@@ -229,15 +229,15 @@ class PlannedMove:
     Attributes
     ----------
     control
-        Its connection to the job was opened for the plan. `carry_out` and `close` close it.
+        The connection to the job, opened for the plan; `carry_out` and `close` close it.
     position
         The status of the job.
     rows
-        What each host is to have.
+        New rows by host.
     estimate
-        Its estimated cost; None for an unmodified program, whose size is not known.
+        The estimated cost; None for an unmodified program of unknown size.
     places
-        How hosts are reached that the job may not know.
+        Host list entries of hosts that may be new to the job.
     """
 
     job: store.StoredJob
@@ -248,7 +248,7 @@ class PlannedMove:
     places: Sequence[HostSpec] = ()
 
     def carry_out(self) -> ResizeResult:
-        """Command it, over the connection of the plan; returns when the job is there."""
+        """Send the move to the job over the plan's connection; return when the job is on its new hosts."""
         hosts = tuple(HostShare.planned(host, count) for host, count in self.rows.items())
         epoch = int(self.position["epoch"]) + 1
         rate = self.estimate.rate if self.estimate else 0.0
@@ -265,22 +265,22 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run as it was recorded; what was recorded up to now, where it is not over.
+    """The record of a run; of a run in progress, the record up to now.
 
     Attributes
     ----------
     state, reason, exit_code
-        How it ended. A result that differs from the sequential run's is ``failed`` too, with exit code 6.
+        State, reason and exit code. A result that differs from the sequential run is ``failed``, exit code 6.
     document
-        The ``apples.run/1`` document; None where there is no result.
+        The ``apples.run/1`` document; None without a result.
     plan
-        The ``apples.plan/1`` document; None where nothing was planned.
+        The ``apples.plan/1`` document; None if nothing was planned.
     events
-        What happened, the earliest first.
+        The events, the earliest first.
     summary
         The entry of `runs` in ``apples.jobs/1``.
     messages
-        ``execution.messages`` of a run that goes on, as its arrays say; None where they do not.
+        ``execution.messages`` of a run in progress, as its arrays report them; None if they do not.
     """
 
     id: str
@@ -295,11 +295,11 @@ class RunRecord:
 
     @classmethod
     def of(cls, job: store.StoredJob) -> RunRecord:
-        """Return what was recorded of a run."""
+        """Return the record of a run."""
         record = job.record()
         state, code = record["state"], record.get("exit_code")
         document = store.document_of(job.result)
-        if document is None:  # its run ended in an error: 0 cannot be meant
+        if document is None:  # without a result the run has failed, so its exit code is not 0
             code = 5 if state == "cancelled" else int(code or LaunchError.exit_code)
         return cls(
             job.id, state, record.get("reason") or "", int(code or 0), document,
@@ -317,31 +317,31 @@ class RunRecord:
 
     @property
     def measured_seconds(self) -> float | None:
-        """Seconds of the iteration loop, first barrier to last."""
+        """Seconds of the iteration loop, from the first barrier to the last."""
         seconds: float | None = self._execution("measured_seconds")
         return seconds
 
     @property
     def predicted_seconds(self) -> float | None:
-        """Seconds that the plan predicted for it."""
+        """Predicted seconds of the iteration loop."""
         seconds: float | None = self._execution("predicted_seconds")
         return seconds
 
     @property
     def iterations(self) -> int | None:
-        """Iterations that were done."""
+        """Number of completed iterations."""
         count: int | None = self._execution("iterations")
         return count
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts it was on at the end."""
+        """The hosts of the run at its end."""
         hosts = self._execution("hosts") or ()
         return tuple(hosts) if isinstance(hosts, dict) else tuple(host["host"] for host in hosts)
 
     @property
     def result_sha256(self) -> str | None:
-        """Digest of the result."""
+        """SHA-256 digest of the result."""
         return self.document.get("result_sha256") if self.document else None
 
     def _execution(self, key: str) -> Any:
@@ -350,12 +350,12 @@ class RunRecord:
 
 
 def control_client(job: store.StoredJob) -> ControlClient:
-    """Return a client of a running job's control server; to be closed.
+    """Return a client of a running job's control server; the caller closes it.
 
     Raises
     ------
     LaunchError
-        It is over, or cannot be resized.
+        The job is over, or cannot be resized.
     """
     record = job.record()
     if record["state"] in store.OVER:
@@ -421,11 +421,12 @@ def position_record(position: Any) -> Record:
 
 
 def document_so_far(record: RunRecord) -> Document:
-    """Return what is known of a run as ``apples.run/1``: its own document, or what was measured up to now.
+    """Return the ``apples.run/1`` document of a run: its own document, or its measurements up to now.
 
-    Of what is no such run (a parameter sweep, a pipeline, a master with workers): its plan until there is more.
+    For a sweep, a pipeline or a master with workers: its plan until it has a document.
 
-    The predicted seconds of a part of a run are those of as many iterations; a promise for it there is none.
+    The predicted seconds of an unfinished run are those of its completed iterations; it has no prediction
+    interval.
     """
     if record.document is not None:
         return record.document
@@ -446,7 +447,7 @@ def document_so_far(record: RunRecord) -> Document:
 
 
 def _execution_so_far(record: RunRecord) -> ExecutionInfo | None:
-    """Return the part of the loop that was measured; None where nothing was."""
+    """Return the measured part of the loop; None if nothing was measured."""
     told = [one for one in record.events if one["event"] in {"progress", "measured"}]
     if record.plan is None or not told:
         return None
@@ -488,7 +489,7 @@ def _told(event: Mapping[str, Any]) -> Document:
 
 
 def _slow_hosts_so_far(events: Sequence[Mapping[str, Any]], done: int) -> list[SlowHostEntry]:
-    """Return the slow hosts that were recorded; one that is slow still has cost what it cost up to now."""
+    """Return the recorded slow hosts; the cost of a host that is still slow is its cost up to now."""
     latest: dict[tuple[str, int], SlowHostEntry] = {}
     for one in events:
         if one["event"] == "slow-host":
@@ -504,7 +505,7 @@ def _slow_hosts_so_far(events: Sequence[Mapping[str, Any]], done: int) -> list[S
 def _hosts_so_far(
     plan: Mapping[str, Any], told: Sequence[Mapping[str, Any]], done: int, whole: float
 ) -> list[HostRun]:
-    """Return the figures of each host, as a whole run of so many seconds has them."""
+    """Return the figures of each host in the form of a completed run of `whole` seconds."""
     strips = {strip["host"]: strip for strip in plan["chosen"]["strips"]}
     hosts: list[HostRun] = []
     for one in told:

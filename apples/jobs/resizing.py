@@ -1,4 +1,4 @@
-"""Planning a move of a running job: its rows on the hosts that it is to have, and what it takes to get there."""
+"""Planning a move of a running job: its rows on the new hosts, and the estimated cost of the move."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from apples.weather.sensing import SensingContext
 Rows = Mapping[str, int]
 """Rows by host, in the order of the strips."""
 START_SECONDS = 2.0
-"""What starting processes on new hosts takes, where this job has not done it yet; the job computes meanwhile."""
+"""Assumed seconds to start processes on new hosts until the job has done it once; the job computes meanwhile."""
 
 
 def plan(
@@ -39,15 +39,15 @@ def plan(
     source: str | None = None,
     target: str = "",
 ) -> tuple[Rows, ResizeEstimate | None, list[HostSpec]]:
-    """Return the plan of a move: the rows to come, the expected cost, how new hosts are reached.
+    """Return the plan of a move: the new rows, the expected cost, and the host list entries of new hosts.
 
     Parameters
     ----------
     position
         The status of the job.
     weights
-        The hosts to have with a factor on the planned speed of each; None: balanced anew where it is, unless
-        one host (`target`) is to take the place of another (`source`).
+        New hosts, each with a factor on its planned speed; None: balance the rows on the present hosts, unless
+        `target` replaces `source`.
     """
     rigid = len(position["hosts"]) != 1 and isinstance(read(job.order()), JobSpec)
     if not position["malleable"] and rigid:
@@ -66,15 +66,15 @@ def plan(
 def _places(
     job: StoredJob, now: Sequence[str], wanted: Rows, information: InformationPool
 ) -> list[HostSpec]:
-    """Return how the other machines are reached to which a scheduler's job comes, having looked at them.
+    """Probe the new machines of a scheduler's job, and return their host list entries.
 
-    Its scheduler may have got them after it was started, or they did not answer then. The hosts where it is are
-    looked at too: whether two are parts of one machine decides over the network of both.
+    The scheduler may have got these machines after the job's start, or they did not answer then. The job's present
+    hosts are probed too, because two hosts on one machine share its network.
 
     Raises
     ------
     LaunchError
-        One of them cannot be used, and why.
+        A host cannot be used; the message has the reason.
     """
     spec = read(job.order())
     coming = [name for name in wanted if name not in now]
@@ -84,7 +84,9 @@ def _places(
     hosts = [information.hosts[name] for name in wanted]
     if not actuator.sensed_hosts(HostList(tuple(hosts), information.hosts.network)):
         return []
-    unseen = replace(information, findings={})  # whoever was silent when the job was started
+    unseen = replace(
+        information, findings={}
+    )  # drops the findings about hosts that did not answer at the start
     with HostConnections(job.id, shares=True) as connections:
         actuator.use(connections)
         survey = replace(host_survey(unseen), allowed=tuple(hosts), malleable=True)
@@ -109,7 +111,7 @@ def _places(
 def _in_its_place(
     job: StoredJob, rows: Rows, source: str, target: str
 ) -> tuple[Rows, InformationPool | None]:
-    """Return the rows with one host in another's place, and the pool of the job's files where it has any."""
+    """Return the rows with `target` in place of `source`, and the pool of the job's files if it has them."""
     if source not in rows:
         raise UsageError(
             f"--from {source}: the job is not there (it is on {', '.join(rows)})",
@@ -138,7 +140,7 @@ def _in_its_place(
 def _estimate(
     position: Mapping[str, Any], wanted: Rows, information: InformationPool
 ) -> ResizeEstimate:
-    """Return what a move will take, over the links or at the last change's pace where that is slower."""
+    """Return the estimated cost of a move, from the links' bandwidth or the last change's rate, the slower one."""
     shares = [HostShare.planned(host, count) for host, count in wanted.items()]
     cost = expected_cost(position, shares, information.conditions.bandwidth)
     cold = set(wanted) - {*position["hosts"], *position.get("warm", ())}
@@ -150,23 +152,23 @@ def _estimate(
 def balanced_rows(
     job: StoredJob, rows: Rows, weights: Mapping[str, float]
 ) -> tuple[Rows, InformationPool | None]:
-    """Return the rows that balance these hosts: by measured times where the job is, by the weather elsewhere.
+    """Return the rows that balance these hosts: by measured times on present hosts, by the weather on new hosts.
 
-    The pool they were planned with comes along, None where the job is a program that knows nothing of us.
+    Return also the pool of the plan; None for an unmodified program.
 
     Parameters
     ----------
     weights
-        By host: a factor on its planned speed.
+        Host -> factor on its planned speed.
     """
     spec = read(job.order())
-    if not isinstance(spec, JobSpec):  # a program that knows nothing of us has no rows
+    if not isinstance(spec, JobSpec):  # an unmodified program has no rows
         return dict.fromkeys(weights, 1), None
     information = _information(spec)
     _check_known(information, weights)
     measured = job.record().get("measured") or {"rows": rows, "compute_seconds": {}}
     rows, seconds = measured["rows"], measured["compute_seconds"]
-    # What the model leaves out everywhere is the least it leaves out where the job is.
+    # The smallest measured slowdown is an error of the model that is assumed to apply to new hosts as well.
     seen = as_measured(information, rows, seconds).slowdown
     bias = min((seen[host] for host in seconds if host in seen), default=1.0)
     known = _weighted(as_measured(information, rows, seconds, bias=bias), weights)
@@ -185,7 +187,7 @@ def balanced_rows(
 
 
 def _check_known(information: InformationPool, names: Iterable[str]) -> None:
-    """Refuse a host that the job's list does not have."""
+    """Reject a host that is not in the job's host list."""
     unknown = [name for name in names if name not in information.hosts]
     if unknown:
         there = [host.name for host in information.hosts]
@@ -198,7 +200,7 @@ def _check_known(information: InformationPool, names: Iterable[str]) -> None:
 
 
 def _information(spec: JobSpec) -> InformationPool:
-    """Return the pool of a job's files under this moment's weather, as its run was planned."""
+    """Return the information pool of a job's files under the current weather, as its run was planned."""
     with chdir(spec.directory):
         actuator = actuator_class(actuator_name(spec.run.actuator, spec.run.hosts))
         weather = actuator.weather(spec.run.weather)
@@ -206,7 +208,7 @@ def _information(spec: JobSpec) -> InformationPool:
 
 
 def _weighted(information: InformationPool, weights: Mapping[str, float]) -> InformationPool:
-    """Return the pool with each host as much faster as its weight says."""
+    """Return the pool with each host faster by its weight."""
     slowdown = dict(information.slowdown)
     for name, weight in weights.items():
         slowdown[name] = slowdown.get(name, 1.0) / weight

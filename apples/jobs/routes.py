@@ -1,6 +1,6 @@
 """The routes of runs, jobs and plans: each calls the function of the command of the same name.
 
-The page of a run or job follows a stream of events: its texts, and that its drawings grow.
+The page of a run or job subscribes to a stream of events: new texts, and requests to redraw.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ LOG_BYTES = 64 << 10
 SAVED_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 )
-"""Of a page that is one file: its style is inside."""
+"""Headers of a page that is one file, with its style inside."""
 
 Identifier = Annotated[str, Path(pattern="^[0-9a-f]{1,8}$")]
 TAIL_BYTES: Final = 4 << 10
 REDRAWN_SECONDS, REDRAWN_SHARE = 10.0, 0.02
-"""A run that goes on is drawn anew after so long, or after so much of the time that it has taken: a column."""
+"""A running run is redrawn after these seconds or this share of its duration so far, whichever is longer."""
 
 
 def add(app: FastAPI, site: Site) -> None:
@@ -122,12 +122,12 @@ def _add_runs(app: FastAPI, site: Site) -> None:
 
 
 def run_events(identifier: str) -> str:
-    """Return the address of what changes in a run's record."""
+    """Return the address of the events of a run's record."""
     return f"/runs/{identifier}/events"
 
 
 def job_answer(site: Site, request: Request, identifier: str, status: int = 200) -> Response:
-    """Return the page of a run or job as it is just now."""
+    """Return the current page of a run or job."""
     found = store.record(identifier)
     record = jobs.RunRecord.of(found)
     document = document_so_far(record)
@@ -146,7 +146,7 @@ def job_answer(site: Site, request: Request, identifier: str, status: int = 200)
 
 
 def verbs_of(found: store.StoredJob, state: str) -> tuple[str, ...]:
-    """Return what a job may be asked for in a state; a run that its command waits for: nothing."""
+    """Return the verbs that apply to a job in this state; none for a run in the foreground."""
     if not found.controlled:
         return ()
     if state in store.OVER:
@@ -155,7 +155,7 @@ def verbs_of(found: store.StoredJob, state: str) -> tuple[str, ...]:
 
 
 def hosts_of(found: store.StoredJob) -> tuple[str, ...]:
-    """Return the names of a job's host list; empty where it is not there any more."""
+    """Return the names of a job's host list; empty if the file was removed."""
     try:
         return tuple(host.name for host in read_host_list(found.order()["hosts"]))
     except (KeyError, hat.DocumentError):
@@ -164,7 +164,7 @@ def hosts_of(found: store.StoredJob) -> tuple[str, ...]:
 
 def _add_verbs(app: FastAPI, site: Site) -> None:
     def done(request: Request, identifier: str, verb: Callable[[], str]) -> Response:
-        """Do what a button asks for, as the command does, and say what came of it on the job's page."""
+        """Carry out the verb of a button, as its command does, and show the outcome on the job's page."""
         session: Session = request.state.session
         try:
             session.said = "good", verb()
@@ -239,7 +239,7 @@ def _add_plan(app: FastAPI, site: Site) -> None:
 
 
 def drawing_number(seconds: float) -> int:
-    """Return which drawing of a run is to be shown so many seconds after its start.
+    """Return the number of the current drawing of a run `seconds` after its start.
 
     Examples
     --------
@@ -253,12 +253,12 @@ def drawing_number(seconds: float) -> int:
 
 
 class RecordStream(LiveStream):
-    """What changes in the record of a run or job; its drawings grow while it goes on.
+    """The events of a run's or job's record: new texts, and requests to redraw while it runs.
 
     Parameters
     ----------
     identifier
-        Of the record.
+        Id of the record.
     """
 
     def __init__(self, identifier: str) -> None:
@@ -268,7 +268,7 @@ class RecordStream(LiveStream):
         self._shown: dict[str, str] = {}
 
     async def look(self) -> None:
-        """Look at the record every second."""
+        """Read the record each second and publish its changes."""
         while True:
             shape, texts = await asyncio.to_thread(self._found)
             for key, text in texts.items():
@@ -280,7 +280,10 @@ class RecordStream(LiveStream):
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _found(self) -> tuple[str, dict[str, str]]:
-        """Return what of the record is no text, and its texts; why it cannot be read where it was removed."""
+        """Return a key that changes when the page must be redrawn, and the record's texts.
+
+        If the record cannot be read, return the reason and an empty mapping.
+        """
         try:
             one = store.record(self._identifier)
             record = one.record()
@@ -294,7 +297,7 @@ class RecordStream(LiveStream):
 
 
 def log_end(one: store.StoredJob, most: int) -> str:
-    """Return the end of a record's log; empty where there is none."""
+    """Return the last `most` bytes of a record's log; empty without a log."""
     try:
         with one.log.open("rb") as stream:
             size = stream.seek(0, 2)

@@ -1,4 +1,4 @@
-"""The client of a live scheduler: finds it, asks it over its socket or TLS, and raises what it refuses."""
+"""The client of a live scheduler: finds it, sends requests over its socket or TLS, and raises its errors."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ ANSWER_SECONDS = 60.0
 CHECK_SECONDS = 1.0
 """Interval at which a client that waits for an answer checks whether the scheduler's process is stopped."""
 STOPPED = frozenset("TtZX")
-"""States of a process in `/proc` in which it cannot answer."""
+"""States of a process in ``/proc`` in which it cannot answer: stopped, traced, zombie, dead."""
 OVER = frozenset({"finished", "failed", "cancelled", "lost"})
-"""States of a job that is over."""
+"""Final states of a job."""
 
 
 def home() -> Path:
@@ -37,16 +37,17 @@ def home() -> Path:
 
 
 def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
-    """Return the directory of the scheduler to ask, or its URL.
+    """Return the directory or the URL of the scheduler to use.
 
-    It is the one named, that of the environment, the one whose name a job's id begins with, or the only one.
+    It is, in this order: `asked`, the environment variable, the scheduler named in the job's id, the only
+    scheduler.
 
     Raises
     ------
     LaunchError
-        There is no scheduler. Transient.
+        No scheduler was found. Transient.
     UsageError
-        There are several schedulers. Permanent.
+        Several schedulers were found. Permanent.
     """
     named = asked or os.environ.get(VARIABLE)
     if named:
@@ -76,10 +77,10 @@ def found(asked: str | Path | None = None, *, job: str = "") -> Path | str:
 
 
 def scheduler_directories(named: Sequence[Path]) -> dict[str, Path]:
-    """Return the directories of schedulers by the names of their pages.
+    """Return the directories of schedulers, by the names of their pages.
 
-    This user's come first, in the order of their names, then those named. A name that is used already
-    gets a number.
+    This user's schedulers come first, in the order of their names, then the directories in `named`. A repeated
+    name gets a number.
     """
     own = sorted(each for each in home().glob("*") if (each / "journal").exists())
     names: dict[str, Path] = {}
@@ -91,7 +92,7 @@ def scheduler_directories(named: Sequence[Path]) -> dict[str, Path]:
 
 
 def missing(place: Path) -> LaunchError:
-    """Return the error of a directory of a scheduler that does not exist."""
+    """Return the error for a scheduler's directory that does not exist."""
     return LaunchError(
         f"{place}: there is no scheduler; start one: apples scheduler --directory {place}",
         code="scheduler-missing",
@@ -103,13 +104,13 @@ MAX_ANSWER_BYTES = 1 << 28
 
 
 class _Answer(dict[str, Any]):
-    """An answer of a scheduler; one without a key that the caller needs is of no scheduler."""
+    """An answer of a scheduler; a missing key raises `LaunchError`: the server is not a scheduler."""
 
     place: object = ""
 
     @classmethod
     def of_text(cls, text: bytes, place: object) -> Self:
-        """Return the JSON object of a text, or raise `LaunchError` if it is none, or has NaN or infinity."""
+        """Return the JSON object in a text; raise `LaunchError` for anything else, also for NaN or infinity."""
         try:
             document = json.loads(text, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
@@ -138,17 +139,17 @@ def _refuse_constant(name: str) -> Any:
 
 
 class SchedulerClient:
-    """Asks the scheduler that works in a directory, or answers at a URL.
+    """Sends requests to the scheduler in a directory or at a URL.
 
     Parameters
     ----------
     place
         The directory, or ``https://HOST:PORT``.
     token_file, ca
-        For a URL: files of the token, and of the authority that vouches for who answers. None: those that the
-        environment names, and the system's authorities.
+        For a URL: files of the token, and of the certificates to trust. None: the files that the environment
+        names, else the system's certificates.
     seconds
-        Time limit of each step of a request: to connect, to send, to receive.
+        Time limit of each step of a request: connect, send, receive.
     """
 
     def __init__(
@@ -163,16 +164,16 @@ class SchedulerClient:
         self._token_file, self._ca = token_file, ca
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the answer to a request: a JSON document.
+        """Send a request and return the answer, a JSON document.
 
         Raises
         ------
         LaunchError
-            Nothing listens there, it is stopped, or it does not answer. Transient.
+            No process listens there, the scheduler is stopped, or it does not answer. Transient.
         ApplesError
-            What it refuses, as it says.
+            The scheduler rejected the request; the error has its code and message.
         """
-        from http.client import HTTPException  # noqa: PLC0415 - it loads ssl, for who asks only
+        from http.client import HTTPException  # noqa: PLC0415 - loads ssl, only for a request
 
         try:
             status, text = self._exchanged(method, path, body)
@@ -193,7 +194,7 @@ class SchedulerClient:
         if status != 200:
             raise Failure.of_document({**answer, "message": answer.get("reason")}).error()
         if method == "GET":
-            _ = answer["schema"]  # each of these is a document
+            _ = answer["schema"]  # each answer to GET is a document with a schema
         return answer
 
     def _exchanged(

@@ -1,7 +1,7 @@
 """The verbs for jobs: submit, list, status, resize, migrate, rebalance, wait, cancel, restart.
 
-A job is a run that a supervisor of its own owns, so that it outlives the command that submitted it. Every function
-takes the job's id, or the beginning of an id, and returns a typed value; nothing is printed.
+A job is a run with a supervisor process of its own, so that it outlives the command that submitted it. Each
+function takes the job's id, or the beginning of an id, and returns a typed value; nothing is printed.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ Talk = Callable[[str], None]
 
 SUPERVISOR = "apples.jobs.supervisor"
 DETACHED = f"import os; os.fork() and os._exit(0); from {SUPERVISOR} import main; raise SystemExit(main())"
-"""Program of a detached job's supervisor. It forks before it loads anything, so that no process has to wait for
-its end."""
+"""Program of a detached job's supervisor. It forks before it loads modules, so that no process has to reap it."""
 FIRST_LINE_SECONDS = 300.0
-"""Longer than measuring, planning and starting may take without a line: then the supervisor itself is stuck."""
+"""Time limit for the next line of a starting supervisor: measuring, planning and starting print one earlier."""
 STATE_SECONDS = 1.0
 """Poll interval of the state of a job while a command waits for its end."""
 END_SECONDS = 10.0
@@ -58,13 +57,14 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
     Raises
     ------
     ApplesError
-        The job cannot run, as in the foreground. It is on record as failed; `talk` is called with its id.
+        The job cannot run; the errors are those of a run in the foreground. The job is recorded as failed, and
+        `talk` is called with its id.
     KeyboardInterrupt
-        It was interrupted before; the job is cancelled.
+        The start was interrupted; the job is cancelled.
     """
     if isinstance(spec, RunSpec):
         spec = JobSpec(spec)
-    if isinstance(spec, JobSpec):  # its actuator refuses it here, and not in the job's log
+    if isinstance(spec, JobSpec):  # report the actuator's error here, not only in the job's log
         spec = _checked(spec)
     job = store.create(spec.document(), "")
     with _cancelled_if_interrupted(job, talk):
@@ -74,12 +74,12 @@ def submit(spec: RunSpec | JobSpec | ProgramSpec, *, talk: Talk = lambda _: None
 
 
 def _checked(spec: JobSpec) -> JobSpec:
-    """Return the specification of an application with its actuator named.
+    """Return the specification of an application, with the name of its actuator filled in.
 
     Raises
     ------
     ApplesError
-        That actuator refuses it.
+        The actuator rejects the specification.
     """
     from apples.launch.actuators.choice import actuator_name, actuator_of  # noqa: PLC0415 - only a start needs it
 
@@ -90,7 +90,7 @@ def _checked(spec: JobSpec) -> JobSpec:
 
 
 RECTANGULAR = {"rectangles", "strips_or_rectangles", "square_blocks"}
-"""Planners, and a blueprint, whose plan may be of rectangles."""
+"""Planners, and a blueprint, that may plan rectangles."""
 
 
 def _refuse_rectangles(run: RunSpec) -> None:
@@ -99,7 +99,7 @@ def _refuse_rectangles(run: RunSpec) -> None:
     Raises
     ------
     hat.DocumentError
-        The user file or the template of such a run is invalid. Permanent.
+        The user file or the template is invalid. Permanent.
     UsageError
         The run may be planned as rectangles. Permanent.
     """
@@ -119,23 +119,23 @@ def _refuse_rectangles(run: RunSpec) -> None:
 
 
 def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
-    """Start a job again that is over and not finished, from its last commit on disk; return once it runs.
+    """Restart a failed or cancelled job from its last commit on disk; return once it runs.
 
-    It is planned anew, for the hosts that there are now. Whatever ended it is no matter: its supervisor or this
-    machine was lost, or all its hosts, or it failed, or was cancelled.
+    The job is planned again for the hosts that are available now. Any end can be restarted: the supervisor, this
+    machine or all hosts were lost, the job failed, or the user cancelled it.
 
     Raises
     ------
     LaunchError
-        It is not over; or a process of it cannot be ended.
+        The job is not over; or one of its processes cannot be ended.
     UsageError
-        It is finished, or there is no commit. Permanent.
+        The job is finished, or has no commit. Permanent.
     ApplesError, KeyboardInterrupt
-        What kept it from running, as of `submit`.
+        The job could not be started; as `submit`.
     """
     stored = store.job(job)
     if stored.record()["state"] in store.OVER:
-        stored.until_over(END_SECONDS)  # its supervisor may have recorded that and not ended yet
+        stored.until_over(END_SECONDS)  # the supervisor records the end shortly before it ends
     with _cancelled_if_interrupted(stored, talk):
         try:
             with stored.locked() as lock:
@@ -157,7 +157,7 @@ def restart(job: str, *, talk: Talk = lambda _: None) -> JobStatus:
 
 @contextmanager
 def _cancelled_if_interrupted(job: store.StoredJob, talk: Talk) -> Iterator[None]:
-    """Cancel a job whose start is interrupted: its user has no id yet to cancel it by."""
+    """Cancel the job if its start is interrupted: the user does not have its id yet."""
     try:
         yield
     except KeyboardInterrupt:
@@ -168,7 +168,7 @@ def _cancelled_if_interrupted(job: store.StoredJob, talk: Talk) -> Iterator[None
 
 
 def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the manifest of the commit that a job goes on from; reject a job that cannot go on."""
+    """Return the manifest of the commit from which a job continues; reject a job that cannot continue."""
     if record["state"] == "finished":
         raise UsageError(
             f"job {job.id} is finished: there is nothing to go on with",
@@ -197,7 +197,7 @@ def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str
 
 
 def _end_leftovers(job: store.StoredJob) -> None:
-    """Wait until the processes of a job whose supervisor has died are gone, then kill those that are left."""
+    """Wait for the end of a job's processes after its supervisor has died, then kill the remaining processes."""
     deadline = time.monotonic() + CLEAR_SECONDS
     while job_processes.marked(job.id) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -216,7 +216,7 @@ def _kill_marked(job: store.StoredJob) -> None:
     job.clear_up()
 
 
-# The lock is handed over. If it were free in between, `apples jobs` would report a killed
+# The lock is handed over: if it were free in between, `apples jobs` would report a killed
 # supervisor, and the record could overwrite a cancellation.
 def _start_supervisor(job: store.StoredJob, lock: int) -> int:
     """Start the supervisor of a job, which inherits its lock; return the pipe on which it reports the start."""
@@ -249,7 +249,7 @@ def _start_supervisor(job: store.StoredJob, lock: int) -> int:
 
 
 def _running_job(job: store.StoredJob, pipe: int, talk: Talk) -> JobStatus:
-    """Return a job once its supervisor reports that it runs, or waits for Slurm."""
+    """Wait until a job's supervisor reports that it runs or waits for Slurm; return its status."""
     try:
         news = _news(pipe, talk)
     finally:
@@ -263,7 +263,7 @@ def _running_job(job: store.StoredJob, pipe: int, talk: Talk) -> JobStatus:
 def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
     """Run a program as a job that ends with this process, and return the record of its run.
 
-    It has an id, so that it can be migrated while it runs; `talk` is called with it.
+    `talk` is called with the job's id, by which the job can be migrated while it runs.
     """
     job = store.create(spec.document(), "")
     talk(f"job {job.id} on {', '.join(spec.on)}; its output: {spec.output or job.commits}")
@@ -290,7 +290,7 @@ def run_program(spec: ProgramSpec, *, talk: Talk = lambda _: None) -> RunRecord:
 
 
 def _news(pipe: int, talk: Talk) -> dict[str, Any]:
-    """Return the news of a job's start from its supervisor; call `talk` with the lines of its log before that."""
+    """Return the supervisor's message about the start of a job; call `talk` with the log lines before it."""
     text = b""
     while True:
         while b"\n" not in text:
@@ -320,7 +320,7 @@ def _news(pipe: int, talk: Talk) -> dict[str, Any]:
 
 # ------------------------------------------------------------------------------ looking
 def list_jobs() -> list[JobStatus]:
-    """Return every job of this user, the oldest first, as its supervisor last recorded it."""
+    """Return the last recorded status of each job of this user, the oldest first."""
     return [JobStatus.of(job, ask=False) for job in store.jobs()]
 
 
@@ -335,22 +335,22 @@ def run_record(name: str) -> RunRecord:
 
 
 def prune(days: float, most_bytes: int) -> tuple[list[str], int]:
-    """Remove records of runs that are over: those older than so many days, then the oldest beyond so many bytes.
+    """Remove records of ended runs: those older than `days`, then the oldest until all have at most `most_bytes`.
 
     Returns
     -------
-    Ids of the removed ones, and how many bytes they had.
+    Ids and total bytes of the removed records.
     """
     return store.prune(days * 86400.0, most_bytes, time.time())
 
 
 def status(job: str) -> JobStatus:
-    """Return where a job is, or a run that its command waits for; a job that runs is asked.
+    """Return the status of a job or run; a running job is queried.
 
     Raises
     ------
     UsageError
-        Nothing has this id, or several begin so; every verb raises it.
+        No id begins with `job`, or several do; each verb raises this error.
     """
     return JobStatus.of(store.record(job))
 
@@ -366,7 +366,7 @@ def wait(
     *,
     on_verifying: Callable[[float], object] = lambda _: None,
 ) -> RunRecord:
-    """Wait for the end of a job, or of a run that another command waits for, and return its record.
+    """Wait for the end of a job, or of a run in the foreground of another command, and return its record.
 
     Parameters
     ----------
@@ -376,7 +376,7 @@ def wait(
     Raises
     ------
     DeadlineError
-        It still runs after `seconds`.
+        The job still runs after `seconds`.
     """
     stored = store.record(job)
     deadline = math.inf if seconds is None else time.monotonic() + seconds
@@ -400,20 +400,20 @@ def wait(
 
 # ------------------------------------------------------------------------------- moving
 def resize(job: str, weights: Mapping[str, float]) -> ResizeResult:
-    """Move a running job to these hosts; returns when it is there.
+    """Move a running job to these hosts; return when the move is complete.
 
     Parameters
     ----------
     weights
-        By host: a factor on its planned speed, above 0; 1 is as planned.
+        Host -> factor on its planned speed, above 0; 1: as planned.
 
     Raises
     ------
     UsageError
         A host is unknown, a weight is invalid, or the job's limits forbid the move. Permanent.
     LaunchError
-        It is over, busy, or cannot be resized; it tried in vain and goes on as it was; or it lost a host meanwhile
-        and was rolled back to the iteration in the message.
+        The job is over, busy, or cannot be resized; the move failed and the job continues unchanged; or the job
+        lost a host during the move and was rolled back to the iteration in the message.
     """
     return plan_resize(job, weights).carry_out()
 
@@ -434,12 +434,12 @@ def own_job(job: str, called: str = "") -> str:
     Parameters
     ----------
     called
-        What the user calls it, if otherwise.
+        The name that the user typed, if it differs from `job`.
 
     Raises
     ------
     UsageError
-        It is a scheduler's, which would know nothing of a move. Permanent.
+        A scheduler manages the job; a move from here would bypass it. Permanent.
     """
     scheduled = store.job(job).order().get("scheduled")
     if scheduled:
@@ -453,7 +453,7 @@ def own_job(job: str, called: str = "") -> str:
 
 
 def plan_resize(job: str, weights: Mapping[str, float] | None) -> PlannedMove:
-    """Return the move of `resize`, or of `rebalance` if there are no weights, with its estimated cost."""
+    """Return the move of `resize`, or of `rebalance` without weights, with its estimated cost."""
     for host, weight in (weights or {}).items():
         if not 0 < weight < math.inf:
             raise UsageError(
@@ -486,12 +486,12 @@ def _planned(job: str, **wanted: Any) -> PlannedMove:
 
 # ------------------------------------------------------------------------------- ending
 def cancel(job: str) -> JobStatus:
-    """End a job; when this returns no process of it is left.
+    """End a job; when this returns, all its processes are gone.
 
     Raises
     ------
     LaunchError
-        Its supervisor, or a process of it, cannot be ended.
+        The supervisor, or another process of the job, cannot be ended.
     """
     stored = store.job(job)
     ended = stored.record()["state"] in store.OVER and not stored.supervised()
@@ -504,7 +504,7 @@ def cancel(job: str) -> JobStatus:
 
 
 def _record_as_cancelled(job: store.StoredJob) -> None:
-    """Record as cancelled a job whose supervisor ended before the job was over."""
+    """Record a job as cancelled if its supervisor ended before it recorded an end."""
     record = job.record()
     if record.get("reason") == store.LOST:
         record.update(state="cancelled", reason="")
@@ -512,7 +512,7 @@ def _record_as_cancelled(job: store.StoredJob) -> None:
 
 
 def _end(job: store.StoredJob) -> None:
-    """Have the supervisor end the job, and end the supervisor if it does not."""
+    """Request the end of the job from its supervisor; kill the supervisor if it does not end."""
     handle = job.supervisor()
     if handle < 0:
         return

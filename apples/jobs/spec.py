@@ -1,7 +1,7 @@
-"""`JobSpec`, `ProgramSpec` and `UnitsSpec`: what the supervisor of a job is to do, and the form it is stored in.
+"""`JobSpec`, `ProgramSpec` and `UnitsSpec`: the specification of a job for its supervisor, and its stored form.
 
-A job outlives the command that submitted it, so its files are named by absolute paths, and the folder of the
-command is kept: names of the user's own code (``file.py:name``) are relative to it.
+A job outlives the command that submitted it. Therefore its files have absolute paths, and the specification has
+the working directory of the command: names of the user's own code (``file.py:name``) are relative to it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from apples.errors import LaunchError, UsageError
 Document = dict[str, Any]
 
 NAMED = ("blueprint", "planner", "distance", "model")
-"""What `RunSpec` takes by name or as a function."""
+"""Fields of `RunSpec` that take a name or a function."""
 
 
 def working_directory() -> Path:
-    """Return this process's working directory; `LaunchError` where it was removed."""
+    """Return this process's working directory; raise `LaunchError` if it was removed."""
     try:
         return Path.cwd()
     except OSError as error:
@@ -36,15 +36,15 @@ def working_directory() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """An application to be run as a job.
+    """An application to run as a job.
 
     Attributes
     ----------
     run
-        What is to be run; blueprint, planner, distance and model by name, for they are read in another process.
-        For the same reason without filters.
+        The run. Blueprint, planner, distance and model are names, and filters are not allowed, because another
+        process reads the specification.
     directory
-        Folder the job is submitted from.
+        Working directory of the submitting command.
     """
 
     run: RunSpec
@@ -135,22 +135,22 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class ProgramSpec:
-    """A program that knows nothing of us, to be run as a job that can migrate.
+    """An unmodified program to run as a job that can migrate.
 
     Attributes
     ----------
     program
         Its command line.
     hosts
-        Host list of the machines it may be on.
+        Host list of the machines that it may use.
     on
-        The host it begins on; of an MPI program the host of each rank.
+        The host on which it begins; for an MPI program, the host of each rank.
     signal, signal_seconds
-        Sent to it before a checkpoint if it catches it, and how long it may take to be ready then.
+        Signal sent before a checkpoint, if the program catches it, and the seconds that it gets to prepare.
     output
-        Folder of its files ``output`` and ``errors``; the job's own when None.
+        Folder of its files ``output`` and ``errors``; None: the job's own folder.
     directory
-        Folder the job is submitted from.
+        Working directory of the submitting command.
     """
 
     program: tuple[str, ...]
@@ -195,25 +195,25 @@ class ProgramSpec:
 
 @dataclass(frozen=True, slots=True)
 class UnitsSpec:
-    """A master with its workers, to be run as a job of a scheduler.
+    """A master with its workers, to run as a scheduler's job.
 
     Attributes
     ----------
     file
         ``master-worker.toml``.
     hosts, on
-        The scheduler's host list, and those of it that the job is given.
+        The scheduler's host list, and the hosts in it that the job gets.
     settings, weather, verify
-        As of ``apples run`` of a master/worker program. Live weather is not measured: the host list's values are
-        used, and then the measured speeds of the workers.
+        As in ``apples run`` of a master/worker program. Live weather is not measured: the job uses the host list's
+        values first, then the measured speeds of the workers.
     actuator
-        ``local``: all hosts are parts of this machine, whatever the list says.
+        ``local``: treat all hosts as parts of this machine, also if the list gives them addresses.
     evolving
-        Whether it asks its scheduler for more hosts where they help.
+        Request more hosts from the scheduler if they shorten the run.
     directory
-        Folder the job is submitted from.
+        Working directory of the submitting command.
     contents
-        ``units``: the text that is used in place of `file`.
+        ``units``: the text to use in place of `file`.
     """
 
     file: Path
@@ -267,7 +267,7 @@ Spec = JobSpec | ProgramSpec | UnitsSpec
 
 
 def read(document: Mapping[str, Any]) -> Spec:
-    """Return the specification of any kind that was stored."""
+    """Return a stored specification of any kind."""
     kinds: dict[str, type[ProgramSpec | UnitsSpec]] = {"program": ProgramSpec, "units": UnitsSpec}
     kind = next((kinds[word] for word in kinds if word in document), JobSpec)
     return kind.read(document)

@@ -1,11 +1,10 @@
-"""The records of this user's runs: one directory a run under the state directory, each written by one process.
+"""The records of this user's runs: one directory for each run in the state directory, each with a single writer.
 
-``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds where the run is (`job.json`), the order (`order.json`), what
-was planned and under which weather, the task, the events, the log, and the result; of a job, a run that outlives
-its command, also the socket (0600) on which it takes commands, and its commits. Who supervises the run, a job's
-supervisor or the command that waits for it, and nobody else, writes there, and holds the lock for as long as it
-lives: who can take the lock of a run that is not over knows that it is dead. A record that cannot be read does
-not stop the others.
+``$XDG_STATE_HOME/apples/jobs/ID`` (0700) holds the state (`job.json`), the order (`order.json`), the plan, its
+weather, the task, the events, the log and the result. The record of a job, a run that outlives its command, also
+has its control socket (0600) and its commits. The only writer is the process that supervises the run: a job's
+supervisor, or the command in the foreground. It holds the lock for its whole life. If a process gets the lock of a
+run that is not over, the supervisor is dead. A record that cannot be read does not affect the others.
 """
 
 from __future__ import annotations
@@ -31,40 +30,40 @@ from apples.launch import job_processes
 SCHEMA = "apples.job/1"
 OVER = frozenset({"finished", "failed", "cancelled"})
 VERIFYING = "verifying"
-"""State of a run whose application has ended and whose result is being verified."""
+"""State of a run during the verification of its result, after its application has ended."""
 ON_HOSTS = frozenset({"running", VERIFYING})
-"""States of a run that has been started and is not over."""
+"""States of a run after its start and before its end."""
 RUN_FOLDER = re.compile(r"apples-[a-z0-9_]{8}")
 RECORD_NAME = re.compile(r"[0-9a-f]{1,8}")
 """Name of a run's folder (`apples.launch.processes`)."""
 RESERVED_BYTES = 1 << 17
-"""Room for the last record and the result of a run: some KB, and some for each of many hosts."""
+"""Reserved disk space for the last record and the result of a run with many hosts."""
 CHECK_SECONDS = 5.0
-"""For processes that check whether a job has a supervisor to release its lock."""
+"""Time limit for processes that check the lock of a job to release it."""
 MAX_LOG_BYTES = 1 << 24
 CUT = b"note: lines were removed here: the log keeps its beginning and its end\n"
 START_SECONDS = 60.0
-"""Time limit for a supervisor that has the lock to write its process number into it."""
+"""Time limit for a supervisor to write its process id into the lock that it holds."""
 LOST = "its supervisor was killed; every process of the job is ended"
 COMMAND_LOST = "its command was killed; every process of the run is ended"
 GONE = "gone-"
-"""What the name of a record begins with that is being removed."""
+"""Prefix of the name of a record during its removal."""
 
 JOB, RUN, DEMO = "job", "run", "demo"
-"""Kinds of records: what outlives its command, a run that its command waits for, and a demo of several runs."""
+"""Kinds of records: a job, which outlives its command; a run in the foreground; a demo of several runs."""
 SWEEP, MASTER_WORKER, PIPELINE = "parameter-sweep", "master-worker", "pipeline"
-"""The same: what runs by another model than strips of one task; their documents are of their own schemas."""
+"""Kinds of records of other application models; their documents have their own schemas."""
 
 Record = dict[str, Any]
 
 
 class StoredJob:
-    """The directory of one run: a job's, or that of a run which its command waits for.
+    """The directory of one job, or of one run in the foreground.
 
     Attributes
     ----------
     id, folder
-        Its name, and where it is.
+        Id of the record, and its directory.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -74,7 +73,7 @@ class StoredJob:
     # --------------------------------------------------------------------------- files
     @property
     def control_socket(self) -> Path:
-        """The socket on which a running job takes commands."""
+        """The control socket of a running job."""
         return self.folder / "control"
 
     @property
@@ -89,7 +88,7 @@ class StoredJob:
 
     @property
     def reserve(self) -> Path:
-        """Room on the disk that is kept for the last record and the result."""
+        """File that reserves disk space for the last record and the result."""
         return self.folder / "reserve"
 
     @property
@@ -104,19 +103,19 @@ class StoredJob:
 
     @property
     def plan(self) -> Path:
-        """The ``apples.plan/1`` document, as it was before the launch."""
+        """The ``apples.plan/1`` document, written before the launch."""
         return self.folder / "plan.json"
 
     @property
     def run_note(self) -> Path:
-        """Holds the path of the folder that a malleable job has elsewhere, while it has one."""
+        """File with the path of a malleable job's run folder, while that folder exists."""
         from apples.malleable.control.job_file import RUN_FILE  # noqa: PLC0415 - a list of runs has no use for it
 
         return self.folder / RUN_FILE
 
     @property
     def controlled(self) -> bool:
-        """Whether it is a job: a run that the verbs for jobs control."""
+        """Whether this is a job, which the verbs for jobs control."""
         return self.commits.exists()
 
     def order(self) -> Record:
@@ -125,7 +124,7 @@ class StoredJob:
 
     # -------------------------------------------------------------------------- record
     def record(self) -> Record:
-        """Return the record; of a job whose supervisor died, that it failed."""
+        """Return the record; if the supervisor has died, the state is ``failed``."""
         record = _read(self.folder / "job.json")
         if record.get("state") not in OVER and not self.supervised():
             record = _read(self.folder / "job.json")  # it may have ended in between
@@ -141,7 +140,7 @@ class StoredJob:
         return record
 
     def summary(self, record: Record | None = None) -> Record:
-        """Return the entry of the run in `runs` of ``apples.jobs/1``, of its record as it was just read."""
+        """Return the entry of the run in `runs` of ``apples.jobs/1``; `record` avoids another read of the file."""
         record = record or self.record()
         plain = (
             "blueprint",
@@ -153,7 +152,7 @@ class StoredJob:
         )
         figures = {key: record.get(key) for key in plain}
         if "verified" not in record and (document := document_of(self.result)):
-            execution = document.get("execution") or {}  # it is of an earlier version
+            execution = document.get("execution") or {}  # a record of an earlier version
             figures |= {
                 key: execution.get(key) for key in ("predicted_seconds", "measured_seconds")
             }
@@ -172,16 +171,16 @@ class StoredJob:
         }
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Replace the record; durable when this returns."""
+        """Replace the record; it is on the disk when this returns."""
         documents.replace(self.folder / "job.json", json.dumps(record, indent=1, allow_nan=False))
 
     def write_result(self, document: Mapping[str, Any]) -> None:
-        """Keep the document of the run; a full disk has room for it, if for anything (`reserve`)."""
+        """Write the document of the run; on a full disk, use the reserved space (`reserve`)."""
         text = json.dumps(document, indent=1, allow_nan=False)
         self.to_the_last(lambda: documents.replace(self.result, text))
 
     def write_last(self, record: Mapping[str, Any]) -> None:
-        """Replace the record of a job that is over; the room that was kept for it is given back."""
+        """Replace the record of an ended job, and release the reserved space."""
         self.to_the_last(lambda: self.write(record))
         self.reserve.unlink(missing_ok=True)
         self.run_note.unlink(missing_ok=True)
@@ -191,18 +190,18 @@ class StoredJob:
         self.write_last({**self.record(), "state": state, "reason": reason, "exit_code": code})
 
     def clear_up(self) -> None:
-        """Remove the files outside this folder of a run whose processes were all killed."""
+        """Remove the run's files outside this folder, after all its processes were killed."""
         note = self.run_note
         with suppress(FileNotFoundError):
             left = Path(note.read_text("utf-8", errors="replace"))
             if RUN_FOLDER.fullmatch(
                 left.name
-            ):  # a note that a full disk has cut short names another
+            ):  # a full disk may have truncated the path to that of another folder
                 job_processes.remove_run(str(left), [])
             note.unlink()
 
     def begin_again(self, record: Mapping[str, Any], commit: Mapping[str, Any]) -> None:
-        """Make the record of a job that is over that of one that starts again, from a commit (its manifest)."""
+        """Reset the record of an ended job for a restart from a commit, given by its manifest."""
         self.keep_reserve()
         news = {"state": "starting", "reason": "", "exit_code": None, "attempt": attempts(record) + 1,
                 "iteration": commit["values"].get("iteration", 0)}  # fmt: skip
@@ -212,7 +211,7 @@ class StoredJob:
         self.result.unlink(missing_ok=True)
 
     def keep_reserve(self) -> None:
-        """Keep room on the disk for the last record and the result."""
+        """Reserve disk space for the last record and the result."""
         try:
             with naming(self.reserve):
                 self.reserve.write_bytes(bytes(RESERVED_BYTES))
@@ -238,7 +237,7 @@ class StoredJob:
                 stream.truncate()
 
     def to_the_last(self, write: Callable[[], object]) -> None:
-        """Write; where the disk is full, into the room that was kept for the end."""
+        """Call `write`; if the disk is full, release the reserved space and call it again."""
         try:
             write()
         except OSError as error:
@@ -250,14 +249,14 @@ class StoredJob:
     # ---------------------------------------------------------------------- supervisor
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Hold the job's lock; yields its descriptor, with which a supervisor that is started inherits the lock.
+        """Hold the job's lock; yield its descriptor, by which a new supervisor inherits the lock.
 
-        A process that checks the lock (`supervised`) holds a shared one for a moment, which is waited for.
+        A process that checks the lock (`supervised`) holds a shared lock for a moment; this waits for its release.
 
         Raises
         ------
         BlockingIOError
-            The job has a supervisor; or checks follow each other for `CHECK_SECONDS`.
+            The job has a supervisor, or other processes check the lock for all of `CHECK_SECONDS`.
         """
         handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -266,14 +265,14 @@ class StoredJob:
                 if self.supervised() or time.monotonic() >= deadline:
                     raise BlockingIOError(errno.EAGAIN, "the job has a supervisor", self.id)
                 time.sleep(documents.RETRY_SECONDS)
-            os.ftruncate(handle, 0)  # the number in it is of an earlier supervisor
+            os.ftruncate(handle, 0)  # the process id in it is of an earlier supervisor
             yield handle
         finally:
             os.close(handle)
 
     @contextmanager
     def supervising(self, inherited: int | None = None) -> Iterator[None]:
-        """Be the job's supervisor: hold its lock, taken here or inherited, with the process number in it."""
+        """Act as the job's supervisor: hold its lock, new or inherited, and write the process id into it."""
         with self.locked() if inherited is None else nullcontext(inherited) as handle:
             os.set_inheritable(handle, False)
             with naming(self.folder / "lock"):
@@ -281,11 +280,11 @@ class StoredJob:
             yield
 
     def supervised(self) -> bool:
-        """Whether the supervisor lives."""
+        """Whether the supervisor is alive."""
         return not self.until_over(0.0)
 
     def unbegun(self) -> bool:
-        """Return whether its record was made and no supervisor was started: the starter died before."""
+        """Return whether the record exists without a supervisor, because the starting process died."""
         record = document_of(self.folder / "job.json") or {}
         if record.get("state") != "starting" or self.supervised():
             return False
@@ -295,24 +294,26 @@ class StoredJob:
             return False
 
     def supervisor(self) -> int:
-        """Return a descriptor of the supervisor's process, -1 when it is gone; to be closed."""
+        """Return a descriptor of the supervisor's process, which the caller closes; -1 if the process is gone."""
         deadline = time.monotonic() + START_SECONDS
         while not (self.folder / "lock").stat().st_size and self.supervised():
             if time.monotonic() > deadline:
                 return -1
-            time.sleep(documents.RETRY_SECONDS)  # it has the lock and is about to write its number
+            time.sleep(
+                documents.RETRY_SECONDS
+            )  # it has the lock and is about to write its process id
         try:
             number = int((self.folder / "lock").read_text("ascii") or 0)
             handle = os.pidfd_open(number) if number else -1
         except (OSError, ValueError):
             return -1
-        if handle >= 0 and not self.supervised():  # the number is another's by now
+        if handle >= 0 and not self.supervised():  # another process may have the id now
             os.close(handle)
             return -1
         return handle
 
     def size(self) -> int:
-        """Return how many bytes its files have."""
+        """Return the total bytes of the record's files."""
         files = (path for path in self.folder.rglob("*") if path.is_file())
         total = 0
         for path in files:
@@ -321,14 +322,14 @@ class StoredJob:
         return total
 
     def last_change(self) -> float:
-        """Return when it was last written to, in seconds since the epoch."""
+        """Return the time of the last change of the record, in seconds since the epoch."""
         try:
             return (self.folder / "job.json").stat().st_mtime
         except FileNotFoundError:
             return self.folder.stat().st_mtime
 
     def until_over(self, seconds: float | None = None) -> bool:
-        """Wait until the supervisor has ended; whether it has within `seconds`. It writes nothing."""
+        """Wait for the supervisor's end; return whether it ended within `seconds`. This writes nothing."""
         try:
             stream = (self.folder / "lock").open("rb")
         except FileNotFoundError:
@@ -349,21 +350,21 @@ def create(
     where: Path | None = None,
     identifier: str = "",
 ) -> StoredJob:
-    """Return the record of a new job, or of another kind of run, that is starting; durable when this returns.
+    """Create the record of a new job, or of another kind of run; it is on the disk when this returns.
 
     Parameters
     ----------
     where
         Directory of all records; default: `folder`.
     identifier
-        The record's id, eight hexadecimal digits; empty: any that is free.
+        The record's id, eight hexadecimal digits; empty: a random free id.
 
     Raises
     ------
     FileExistsError
-        There is a record of this `identifier`; it stays as it is.
+        A record with this `identifier` exists; it is unchanged.
     OSError
-        Nothing is left of it then.
+        The record could not be written; its files are removed.
     """
     where = where or folder()
     while True:
@@ -406,7 +407,7 @@ def first_record(identifier: str, name: str) -> Record:
 
 
 def attempts(record: Mapping[str, Any]) -> int:
-    """Return how often the job of a record was started; once, where it is of an earlier version."""
+    """Return the number of starts of a record's job; 1 for a record of an earlier version."""
     return int(record.get("attempt", 1))
 
 
@@ -421,12 +422,12 @@ def jobs() -> list[StoredJob]:
 
 
 def job(name: str) -> StoredJob:
-    """Return the job of an id, or of the beginning of one that only one job has.
+    """Return the job of an id, or of a unique beginning of an id.
 
     Raises
     ------
     UsageError
-        No job, or several.
+        No id begins with `name`, or several do.
     """
     try:
         return _one(name, jobs(), "job", "apples jobs")
@@ -442,17 +443,17 @@ def job(name: str) -> StoredJob:
 
 
 def names_record(word: str) -> bool:
-    """Return whether a word may be an id, or the beginning of one, and is no file."""
+    """Return whether a word can be an id, or the beginning of an id, and is not a file."""
     return RECORD_NAME.fullmatch(word) is not None and not Path(word).exists()
 
 
 def record(name: str) -> StoredJob:
-    """Return the run or job of an id, or of the beginning of one that only one has.
+    """Return the run or job of an id, or of a unique beginning of an id.
 
     Raises
     ------
     UsageError
-        None, or several.
+        No id begins with `name`, or several do.
     """
     return _one(name, records(), "run", "apples jobs")
 
@@ -463,11 +464,13 @@ def _one(name: str, among: list[StoredJob], what: str, command: str) -> StoredJo
 
 
 def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:
-    """Remove records that are over: older ones than `seconds`, then the oldest beyond `most_bytes` in all.
+    """Remove records of ended runs: those older than `seconds`, then the oldest until all have `most_bytes`.
+
+    A run with a supervisor stays, at any age.
 
     Returns
     -------
-    Ids of the removed ones, and how many bytes they had. A run that has a supervisor stays, however old it is.
+    Ids and total bytes of the removed records.
     """
     for leftover in folder().glob(f"{GONE}*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -484,11 +487,11 @@ def prune(seconds: float, most_bytes: int, now: float) -> tuple[list[str], int]:
 
 
 def _removed(one: StoredJob) -> bool:
-    """Remove a record unless its run goes on; whether that was done."""
+    """Remove a record unless its run is active; return whether it was removed."""
     try:
         with one.locked():
             gone = one.folder.with_name(f"{GONE}{one.id}")
-            one.folder.rename(gone)  # at once: no other sees a part of it
+            one.folder.rename(gone)  # atomic: no other process sees a part of the record
     except BlockingIOError:
         return False
     shutil.rmtree(gone)
@@ -496,7 +499,7 @@ def _removed(one: StoredJob) -> bool:
 
 
 def document_of(path: Path) -> dict[str, Any] | None:
-    """Return a document of a record; None where there is none that can be read."""
+    """Return a document of a record; None if it is missing or damaged."""
     try:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -505,7 +508,7 @@ def document_of(path: Path) -> dict[str, Any] | None:
 
 
 def read_events(path: Path) -> list[Record]:
-    """Return the events of a record, without those lines that are damaged; empty where there are none."""
+    """Return the events of a record, without damaged lines; empty if the file is missing."""
     try:
         events, _, _ = parse(path.read_bytes(), sealed=False)
     except OSError:
@@ -514,7 +517,7 @@ def read_events(path: Path) -> list[Record]:
 
 
 def _read(path: Path) -> Record:
-    """Return a document of a job's directory; a damaged document counts as empty, with the reason."""
+    """Return a document of a job's directory; for a damaged document, only the reason."""
     try:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:

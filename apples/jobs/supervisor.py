@@ -2,9 +2,9 @@
 
 A verb starts it as ``python -m apples.jobs.supervisor FOLDER FD LOCK``, a scheduler as a fork
 (`apples.jobs.children`). It sends JSON lines to the first descriptor until the job runs or has failed; the second
-is the lock of the job, which it inherits. It owns the job until its end. If it is killed, the run's own supervisor
-ends every process, and the next reader of the record sees the failure; `apples.jobs.restart` starts another from
-the job's last commit.
+descriptor is the inherited lock of the job. It owns the job until its end. If it is killed, the run's own
+supervisor ends every process, and the next reader of the record sees the failure; `apples.jobs.restart` starts
+another supervisor from the job's last commit.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from apples.launch.events import Progress, to_stderr
 from apples.launch.plan import LaunchPlan
 
 STATUS_SECONDS = 1.0
-"""How often the job is asked where it is; and how long its answer is waited for."""
+"""Poll interval of the job's status, and time limit of its answer."""
 ANSWER_SECONDS = 0.5
 GRANT_SECONDS = 10.0
-"""Until a request of the job's that could not be granted is tried again."""
+"""Retry interval of a job's request for hosts that could not be granted."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class CancelledError(BaseException):
-    """The user cancelled the job. No `Exception`: code that handles errors must not handle this."""
+    """The user cancelled the job. Not an `Exception`, so that handlers of errors do not catch it."""
 
 
 class Supervisor:
@@ -62,12 +62,12 @@ class Supervisor:
     job
         The record, which this process supervises.
     report
-        Called with the news for the command that waits for the start: ``log`` with a line of what is done before
-        it, any number of times, then once without.
+        Called with messages for the command that waits for the start: any number with a ``log`` line, then a last
+        message without, when the job runs or has failed.
     carry_out
         Runs the job and returns its document; None: run the job's specification.
     max_log_bytes
-        Bytes of the job's log (`StoredJob.trim_log`).
+        Largest size of the job's log (`StoredJob.trim_log`).
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Supervisor:
         self.job.trim_log(self._max_log_bytes)
 
     def run(self) -> int:
-        """Do everything; return the exit code the job ends with."""
+        """Run the job to its end; return its exit code."""
         try:
             document = self._carry_out()
         except CancelledError:
@@ -193,7 +193,7 @@ class Supervisor:
     # ------------------------------------------------------------------------ watching
     @contextmanager
     def _following(self, execution: Execution) -> Iterator[Callable[[Progress], None]]:
-        """Keep the record while the job runs, to its end."""
+        """Update the record while the job runs, until its end."""
         try:
             self.recorder.running()
             self._report({})
@@ -204,7 +204,7 @@ class Supervisor:
                     self._progress(execution, progress)
 
                 yield received
-        except BaseException:  # the caller ends the run: one request to end is enough
+        except BaseException:  # the caller ends the run: ignore further requests to end
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
             raise
@@ -248,9 +248,9 @@ class Supervisor:
             }
 
     def _grant(self, execution: Execution, position: Mapping[str, Any]) -> None:
-        """Give a job the number of hosts that it asked for (``job.request``), from its own list.
+        """Give a job the number of hosts that it requested (``job.request``), from its own host list.
 
-        Where a scheduler has started it, that decides: others may have the hosts of its list.
+        For a scheduler's job, the scheduler decides instead: other jobs may have the hosts of its list.
         """
         asked, now = position.get("requested"), time.monotonic()
         if (
@@ -273,7 +273,9 @@ class Supervisor:
                     move_to_size(self._coordinator, execution, rows, seconds, fewest, most, reason)
             except ApplesError as error:
                 self.recorder.warn(f"{reason}: {error}")
-                if isinstance(error, LaunchError):  # a host that does not start; it is tried again
+                if isinstance(
+                    error, LaunchError
+                ):  # a host did not start; the next retry may succeed
                     return
         self._granted = asked
 
@@ -295,7 +297,7 @@ def _was_cancelled(error: BaseException) -> bool:
 
 
 def _cancel_once(number: int, frame: object) -> None:
-    for each in ENDING:  # a second request would interrupt the end
+    for each in ENDING:  # a second signal would interrupt the cleanup
         signal.signal(each, signal.SIG_IGN)
     cancel_by_signal(number, frame)
 
@@ -306,7 +308,7 @@ def cancel_by_signal(number: int, _frame: object) -> None:
 
 
 def reporter(handle: int) -> Callable[[Record], None]:
-    """Return a function that sends news to the command that waits: lines of a log, then the start or a failure."""
+    """Return a function that sends messages to the waiting command: log lines, then the start or a failure."""
 
     def report(news: Record) -> None:
         nonlocal handle
@@ -326,7 +328,7 @@ def supervise(report: int, lock: int, folder: str) -> int:
     Parameters
     ----------
     report
-        Descriptor of the pipe to the command that waits for the start; -1: none waits.
+        Descriptor of the pipe to the command that waits for the start; -1: no command waits.
     lock
         Descriptor that holds the job's lock.
     """

@@ -1,6 +1,6 @@
-"""A master with its workers as a job of a scheduler, which gives it its hosts and takes them back.
+"""A master with its workers as a job of a scheduler, which assigns and withdraws its hosts.
 
-It is commanded as every job is (`apples.malleable.control`): a command names all hosts that it is to be on.
+The scheduler commands it through `apples.malleable.control`, as any job: a command names all hosts of the job.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TICK_SECONDS = 0.1
 def run_job(
     spec: UnitsSpec, job: StoredJob, recorder: RunRecorder, running: Callable[[], None], talk: Talk
 ) -> MasterWorkerDocument:
-    """Run a job to its end, in its supervisor's process; return its document, which its record has then.
+    """Run a job to its end, in its supervisor's process; record and return its document.
 
     Raises as `run_master_worker` and `MasterWorkerResult.check`.
 
@@ -63,7 +63,7 @@ def run_job(
 
     known = [host.name for host in read_host_list(spec.hosts)]
     given = CommandedHosts(job, recorder, known, spec.on, evolving=spec.evolving)
-    ended = JobEnded("cancelled")  # unless it comes to an end of its own
+    ended = JobEnded("cancelled")  # replaced if the run ends by itself
     try:
         result = run_master_worker(_asked(spec), talk, began, given)
         document = result.document()
@@ -79,13 +79,13 @@ def run_job(
 
 
 def estimate_job(spec: UnitsSpec) -> float:
-    """Return the seconds that a job takes on the hosts that it is given."""
+    """Return the predicted seconds of a job on its assigned hosts."""
     result = plan_master_worker(_asked(spec))
     return result.units / result.choice.rate
 
 
 def _asked(spec: UnitsSpec) -> MasterWorkerSpec:
-    """Return what a job's specification asks for, as of a run that its command waits for."""
+    """Return a job's specification as that of a run in the foreground."""
     return MasterWorkerSpec(
         spec.file, spec.hosts, spec.settings, spec.weather, spec.verify, on=spec.on,
         actuator=spec.actuator, content=spec.contents.get("units"),
@@ -93,17 +93,17 @@ def _asked(spec: UnitsSpec) -> MasterWorkerSpec:
 
 
 class CommandedHosts(HostProvider):
-    """Keeps the record of a run, by which its scheduler knows where it is, and hands it the scheduler's commands.
+    """Records the status of a run for its scheduler, and passes the scheduler's commands to the run.
 
-    Commands come over the job's control server, which has a thread of its own: a run may be starting workers for
-    long, and whoever asks where it is gets an answer all the same.
+    Commands arrive at the job's control server, which runs in a thread of its own: it answers status requests also
+    while the run starts workers.
 
     Parameters
     ----------
     known, given
-        Names of the hosts that it may be sent to, and of those that it is given at first.
+        Names of the hosts that the run may use, and of its first hosts.
     evolving
-        Whether it says how many hosts it needs; else it only says how many it can use.
+        Report the number of hosts that the run needs; else only the number that it can use.
     """
 
     def __init__(
@@ -131,12 +131,12 @@ class CommandedHosts(HostProvider):
 
     # ------------------------------------------------------------------------ from the run
     def report(self, status: RunStatus) -> None:
-        """Write where the run is, how far, how fast on each host, and how many hosts it asks for.
+        """Record the hosts, the progress, the speed of each host, and the number of requested hosts.
 
         Raises
         ------
         LaunchError
-            Its scheduler cannot command it any more: it would keep its hosts whatever was said.
+            The scheduler's commands cannot reach the run any more, so it would keep its hosts for ever.
         """
         if self._broken:
             raise LaunchError(
@@ -156,14 +156,14 @@ class CommandedHosts(HostProvider):
         )  # fmt: skip
 
     def order(self) -> tuple[str, ...]:
-        """Return the hosts of the command that is not answered yet."""
+        """Return the hosts of the command that is not answered yet; empty without such a command."""
         with self._lock:
             if self._command is None or self._answer is not None:
                 return ()
             return tuple(share.host for share in self._command.hosts)
 
     def answer(self, status: RunStatus, refusal: str = "") -> None:
-        """Have the outcome said to whoever commanded it, when the record has it."""
+        """Record the outcome of the current command, then send it to the sender of the command."""
         with self._lock:
             command = self._command
         if command is None:
@@ -176,7 +176,7 @@ class CommandedHosts(HostProvider):
             self._answer = ResizeRefused(command.epoch, refusal) if refusal else done
 
     def close(self, ended: JobEnded) -> None:
-        """Say to whoever waits how the run ended, and listen no more."""
+        """Send the end of the run to waiting clients, and close the control server."""
         self._over.set()
         self._thread.join()
         self._server.notify(ended)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from apples.applications.files import MASTER_WORKER, PIPELINE, SWEEP
 from apples.ui.command_line import say, show_answer
 
-# What plans or runs a model is imported where it is used: each command loads one model only.
+# The modules of a model are imported at their use: each command loads one model only.
 if TYPE_CHECKING:
     from apples.applications import MasterWorkerSpec, PipelineResult, PipelineSpec, SweepSpec
     from apples.applications.documents import MasterWorkerDocument
@@ -167,7 +167,7 @@ def _pipeline(request: ModelRequest) -> PipelineSpec:
 
 @contextmanager
 def _long_search_said() -> Iterator[Callable[[], None]]:
-    """Say that the search goes on when it is long; hand out what is to be called when there is a plan."""
+    """Print a line if the search for a plan is long; yield the function to call when the plan is found."""
     timer = Timer(LONG_SECONDS, say, (SEARCHING,))
     timer.daemon = True
     timer.start()
@@ -185,25 +185,25 @@ class Documented(Protocol[Document_co]):
 
 
 class Recorder(Protocol):
-    """The part of an `apples.jobs.recorder.RunRecorder` that is used here; help does without that module."""
+    """The part of an `apples.jobs.recorder.RunRecorder` that is used here, so that help need not import it."""
 
     def logging(self, talk: Talk) -> Talk:
-        """Return a function that passes lines on and keeps them."""
+        """Return a function that passes each line to `talk` and appends it to the log."""
 
     def began(self, document: Mapping[str, Any], **known: Any) -> None:
-        """Keep the plan."""
+        """Record the plan."""
 
     def record_result(self, document: Mapping[str, Any], **known: Any) -> None:
-        """Keep the result."""
+        """Record the result."""
 
 
 class CommandRecord:
-    """Writes what becomes of one command into its record.
+    """Writes the plan, result and log of one command into its record.
 
     Attributes
     ----------
     talk
-        Says a line, and keeps it in the record's log.
+        Prints a line, and appends it to the record's log.
     """
 
     def __init__(self, record: Recorder) -> None:
@@ -211,7 +211,7 @@ class CommandRecord:
         self._record = record
 
     def began(self, planned: Documented[Mapping[str, Any]]) -> None:
-        """Keep the plan, when nothing has been started yet."""
+        """Record the plan, before anything is started."""
         from apples.jobs.recorder import known_of  # noqa: PLC0415 - help does without
 
         document = planned.document()
@@ -228,14 +228,14 @@ class CommandRecord:
 
 @contextmanager
 def recorded_command(kind: str, file: Path) -> Iterator[CommandRecord]:
-    """Record what is done meanwhile; what ends it is recorded and raised.
+    """Record a command during the block; an error that ends the block is recorded and raised again.
 
     Parameters
     ----------
     kind
-        One of `apples.jobs.store`'s.
+        Kind of the record, one of those in `apples.jobs.store`.
     file
-        What is asked for.
+        The application's file.
     """
     from apples.jobs.recorder import recorded  # noqa: PLC0415 - help does without
 

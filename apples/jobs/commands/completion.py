@@ -1,6 +1,6 @@
-"""What a shell offers for a word that is being typed: the ids of jobs and runs, and the hosts of a job.
+"""Shell completion of a word: the ids of jobs and runs, and the hosts of a job.
 
-A word that cannot be completed is no error: nothing is offered.
+If a word cannot be completed, the list is empty; no error is raised.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from apples.ui.completion import beginning_with
 
 
 def job_ids(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of this user's jobs that begin so."""
+    """Return the ids of this user's jobs that begin with `incomplete`."""
     with contextlib.suppress(Exception):
-        from apples.jobs import store  # noqa: PLC0415 - for this word only, as in what follows
+        from apples.jobs import store  # noqa: PLC0415 - for this word only, as in the functions below
 
         return beginning_with(incomplete, (job.id for job in store.jobs()))
     return []
 
 
 def run_ids(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the ids of this user's recorded runs and jobs that begin so."""
+    """Return the ids of this user's recorded runs and jobs that begin with `incomplete`."""
     with contextlib.suppress(Exception):
         from apples.jobs import store  # noqa: PLC0415
 
@@ -31,7 +31,7 @@ def run_ids(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -
 
 
 def hosts_of_job(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the hosts of a job's list that the last of the words ``a,b`` begins like."""
+    """Return the hosts of a job's list that begin with the last of the words ``a,b``."""
     with contextlib.suppress(Exception):
         from apples.jobs import store  # noqa: PLC0415
         from apples.resources import read_host_list  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""A run of `apples run` that its command waits for: planned, followed, verified and shown here.
+"""A run in the foreground: the command plans it, follows it, verifies it and prints its result.
 
 Its progress is on stderr: a bar in place on a terminal, else a line every 10 % or 60 s.
 """
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from apples.jobs.documents import RunDocument
 
 MIN_SHARE, MAX_SECONDS = 0.1, 60.0
-"""Of the iterations, and since the last line of progress: there is another after either."""
+"""A line of progress is printed after this share of the iterations or these seconds, whichever comes first."""
 
 
 def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = False) -> int:
-    """Plan and run as `apples run` does that lets nothing run on; return its exit code."""
+    """Plan and run an application as `apples run` without ``--detach`` does; return the exit code."""
     phases = of_this_process()
     if report is not None:
         make_folder(report)
@@ -65,14 +65,14 @@ def run_here(spec: RunSpec, report: Path | None, json: bool, timeline: bool = Fa
 def answer(
     record: RunRecorder, command: str, report: Path | None, json: bool, timeline: bool
 ) -> None:
-    """Show what a run did, and write its page, where one is asked for, after that."""
+    """Print the result of a run; then write its page, if `report` is given."""
     document, drawn = cast("RunDocument", dict(record.document)), ""
     if timeline:
         document["timeline"] = timeline_document(document["plan"], record.events())
         drawn = timeline_text(document["timeline"])
     try:
         show_answer(document, run_text(document, command, drawn), json)
-    finally:  # whoever reads the answer may have gone, the page is another's
+    finally:  # the reader of the answer may have closed the pipe; the page is written all the same
         if report is not None:
             from apples.jobs.pages.run import run_page  # noqa: PLC0415 - templates, for a page only
 
@@ -80,7 +80,7 @@ def answer(
 
 
 def write_page(path: Path, page: str) -> None:
-    """Write a page and say where it is; one that cannot be written is a warning, for the run is done."""
+    """Write a page and print its path; a failure is only a warning, because the run is already over."""
     try:
         documents.put(path, page)
     except OSError as error:
@@ -90,7 +90,7 @@ def write_page(path: Path, page: str) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder of a page and see that it may be written, before anything is run for it."""
+    """Create the folder of a page and check that it is writable, before the run begins."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path.parent):
@@ -110,7 +110,7 @@ def make_folder(path: Path) -> None:
 def progress_on_stderr(
     plan: PlanResult, execution: Execution
 ) -> Iterator[Callable[[Progress], None]]:
-    """Show the progress of a run until it ends; where that is interrupted, say how far the run had come."""
+    """Show the progress of a run until it ends; if the user interrupts it, print the last progress."""
     del execution
     name, latest = plan.information.template.name, list[Progress]()
     on_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -129,7 +129,7 @@ def progress_on_stderr(
 
 
 def stopped_text(name: str, predicted: float, at: Progress | None = None) -> list[str]:
-    """Return what is known of a run that its user stopped, and what would have outlived that.
+    """Return the last progress of a run that its user stopped, and the command that detaches a run.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def _progress_bar(name: str) -> Iterator[Callable[[Progress], None]]:
 def _progress_lines(
     name: str, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[Progress], None]:
-    """Return a function that prints a line of progress now and then."""
+    """Return a function that prints a line of progress after each `MIN_SHARE` or `MAX_SECONDS`."""
     shown, last = 0.0, clock()
 
     def show(at: Progress) -> None:

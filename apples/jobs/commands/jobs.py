@@ -64,7 +64,7 @@ seconds_option = option("--timeout", metavar="SECONDS", type=number(0.0), help="
 
 
 GOING = frozenset({"starting", "running", "verifying"})
-"""States of a run that is not over."""
+"""States of a run that has not ended."""
 KEPT_DAYS, KEPT_BYTES = 90.0, 1_000_000_000
 
 
@@ -143,7 +143,7 @@ def jobs(
 
 
 def _watch(job: str | None) -> int:
-    """Repaint a job, or all of them, those that go on first, until Ctrl-C."""
+    """Repaint a job, or all jobs with the active jobs first, until Ctrl-C."""
     try:
         while True:
             size = shutil.get_terminal_size()
@@ -231,13 +231,13 @@ def _resize(job: str, hosts: str, dry_run: bool, json: bool) -> int:
 
 
 def _movable(job: str, dry_run: bool = False) -> str:
-    """Return the id of a record; refuse one that a scheduler has, unless it is to be looked at only."""
+    """Return the id of a job's record; reject a scheduler's job, unless this is a dry run."""
     record = record_of(job)
     return record if dry_run else service.own_job(record, job)
 
 
 def _move(planned: service.PlannedMove, dry_run: bool, json: bool) -> int:
-    """Say what a move will take, carry it out unless it is a dry run, and show what it took."""
+    """Print the estimated cost of a move; unless this is a dry run, carry it out and print its duration."""
     estimate = planned.estimate
     change = {"change": None if estimate is None else estimate.document()}
     if dry_run:
@@ -267,7 +267,7 @@ def wait(job: str, timeout: float | None, timeline: bool, json: bool) -> int:
     if is_scheduled(job):
         over = until_over(job, timeout)
         job, said = over["record"], over["reason"]
-        if not job:  # it never ran
+        if not job:  # the job was never started
             show_answer(over, f"{over['job']} is {over['state']}", json)
             return int(over["exit_code"] or 5)
     if timeline:

@@ -33,7 +33,7 @@ def how_verified(
     Raises
     ------
     UsageError
-        Two words that contradict each other, or none of those known.
+        The options contradict each other, or `word` is not in `known`.
     """
     if no_verify and word not in {None, "none"}:
         raise UsageError(

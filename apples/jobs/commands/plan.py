@@ -101,6 +101,6 @@ def _messages_of(run: str | None) -> Path | None:
 
 
 def run_command() -> str:
-    """Return the command that runs what was planned, with this command's own options."""
+    """Return the command that runs this plan, with the options of this command."""
     words = [word for word in sys.argv[2:] if word not in {"--explain", "--json"}]
     return shlex.join(["apples", "run", *words])

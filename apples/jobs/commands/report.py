@@ -173,8 +173,8 @@ def is_record(name: str) -> bool:
 
 
 def report_run(name: str, out: Path | None, json: bool, timeline: bool = False) -> None:
-    """Write the page of a recorded run, of as much of it as there is; show it over time where that is asked."""
-    from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as what follows
+    """Write the page of a recorded run, also of an unfinished run; with `timeline`, print the run over time."""
+    from apples.jobs import run_record  # noqa: PLC0415 - for a page only, as the next imports
     from apples.jobs.pages.record import has_own_page, record_page  # noqa: PLC0415
 
     record = run_record(record_of(name))

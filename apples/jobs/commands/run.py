@@ -1,4 +1,4 @@
-"""``apples run``: plan, run, verify, and say how far the prediction was off."""
+"""``apples run``: plan, run, verify, and print the error of the prediction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CALIBRATE_HELP = (
 
 
 RUN_ONLY = ("--report", "--timeline", "--detach", "--calibrate")
-"""Options without an effect before something is started."""
+"""Options without an effect in a dry run."""
 
 
 @command(
@@ -174,7 +174,7 @@ def run(
 
 
 def _show_dry_run(spec: RunSpec, json: bool) -> int:
-    """Show what would be started; return the exit code."""
+    """Print the commands that a run would start; return the exit code."""
     # A run needs none of these.
     from apples.agent.session.phases import of_this_process  # noqa: PLC0415
     from apples.agent.session.results import dry_document  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The verbs of jobs for a scheduler's job, and what commands that ask a scheduler share."""
+"""The verbs of jobs for a scheduler's job, and the connection options that they share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apples.ui.settings import from_files
 WATCH_SECONDS = 2.0
 SCHEDULER_HELP = "Its directory or https://HOST:PORT; $APPLES_SCHEDULER, or the only one."
 AWAY_SECONDS = 600.0
-"""For a scheduler that does not answer to come back, while somebody waits for a job of it."""
+"""Time limit for an unreachable scheduler to come back while a command waits for one of its jobs."""
 NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -31,7 +31,7 @@ def is_scheduled(job: str) -> bool:
 
 
 def record_of(job: str) -> str:
-    """Return the id of a job's record, which for a job of a scheduler is that of its last attempt.
+    """Return the id of a job's record; for a scheduler's job, the record of its last attempt.
 
     If the scheduler does not answer, the record is found by its order, which names scheduler and job.
 
@@ -40,7 +40,7 @@ def record_of(job: str) -> str:
     UsageError
         The scheduler is not this one, has no such job, or has not started it yet.
     LaunchError
-        There is no scheduler, or it does not answer and no order names the job. Transient.
+        No scheduler exists, or it does not answer and no order names the job. Transient.
     """
     if not is_scheduled(job):
         return job
@@ -62,7 +62,7 @@ def record_of(job: str) -> str:
 
 
 def cancel_scheduled(job: str, json: bool) -> int:
-    """End a job of a scheduler; returns when it is over."""
+    """Cancel a scheduler's job; return when it is over."""
     ask_of(job, "POST", "/cancel")
     document = until_over(job, None)
     show_answer(document, f"{job} is {document['state']}", json)
@@ -70,23 +70,25 @@ def cancel_scheduled(job: str, json: bool) -> int:
 
 
 def until_over(job: str, seconds: float | None) -> dict[str, Any]:
-    """Return a job of a scheduler that is over, after waiting for that; a scheduler may come back meanwhile.
+    """Wait for the end of a scheduler's job, also through a restart of the scheduler, and return its document.
 
     Raises
     ------
     DeadlineError
-        It is not, after so many seconds.
+        The job is not over after `seconds`.
     LaunchError
-        No scheduler has answered for `AWAY_SECONDS`.
+        The scheduler has not answered for `AWAY_SECONDS`.
     """
     deadline, pause = None if seconds is None else time.monotonic() + seconds, 0.05
-    away: float | None = None  # since when nobody answers
+    away: float | None = None  # time since when the scheduler has not answered
     shown = "not known to be over"
     while True:
         try:
             document = ask_of(job)
         except LaunchError as error:
-            if error.code == "scheduler-missing":  # there is no directory: it does not come back
+            if (
+                error.code == "scheduler-missing"
+            ):  # its directory is missing: it does not come back
                 raise
             if away is None:
                 away = time.monotonic()
@@ -112,7 +114,7 @@ def until_over(job: str, seconds: float | None) -> dict[str, Any]:
 
 
 def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
-    """Have the scheduler order a job to these hosts; returns when it has said what became of it."""
+    """Request from the scheduler that a job moves to these hosts; return when the move succeeded or failed."""
     before = ask_of(job)
     document = ask_of(job, "POST", "/resize", {"hosts": list(hosts)})
     while document["state"] in {"resizing", "unsettled"}:
@@ -130,7 +132,7 @@ def resize_scheduled(job: str, hosts: Sequence[str], json: bool) -> int:
 
 
 def migrate_scheduled(job: str, source: str, target: str, json: bool) -> int:
-    """Have the scheduler move what a job has on one host to another."""
+    """Request from the scheduler that a job moves from one host to another."""
     hosts = ask_of(job)["hosts"]
     if source not in hosts:
         raise UsageError(
@@ -157,7 +159,7 @@ def _where(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerConnection:
-    """How commands reach a scheduler: its directory or URL, and for a URL the files of token and authority."""
+    """The connection to a scheduler: its directory or URL, and for a URL the files of token and authority."""
 
     scheduler: str | None = None
     token_file: Path | None = None
@@ -165,7 +167,7 @@ class SchedulerConnection:
 
 
 _connection: ContextVar[SchedulerConnection | None] = ContextVar("_connection", default=None)
-"""From the options of the running command."""
+"""The connection that the options of the running command select."""
 
 
 def scheduler_options(function: Callable[..., int | None]) -> Any:
@@ -202,7 +204,7 @@ def job_scheduler_options(function: Callable[..., int]) -> Any:
 
 
 def not_scheduled(subject: str) -> UsageError:
-    """Return the error for options of a scheduler's connection with other jobs or files than a scheduler's."""
+    """Return the error for connection options with a job or file that is not a scheduler's."""
     return UsageError(
         f"{subject}: --scheduler, --token-file and --ca apply only to a scheduler's job (NAME.NUMBER)",
         code="option-not-applicable",
@@ -249,7 +251,7 @@ def client_of(job: str = "") -> SchedulerClient:
 def ask_of(
     job: str, method: str = "GET", path: str = "", body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return what the scheduler of a job answers about it."""
+    """Return the answer of a job's scheduler to a request about the job."""
     answer: dict[str, Any] = client_of(job).ask(
         method, f"/v1/jobs/{checked_name(job)}{path}", body
     )
@@ -257,7 +259,7 @@ def ask_of(
 
 
 def checked_name(word: str) -> str:
-    """Return a word that may stand in a path."""
+    """Return a word if it may stand in the path of a URL; else raise UsageError."""
     if not word or len(word) > 80 or set(word) - NAME_LETTERS:
         raise UsageError(
             f"'{word[:80]}': not a name of a job or host", code="name-invalid", value=word[:80]

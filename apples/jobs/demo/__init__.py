@@ -1,1 +1,1 @@
-"""The demonstration: the four methods of the paper on this machine, beside a competing load."""
+"""The demonstration: the four methods of the paper on this machine, with a competing load."""

@@ -45,7 +45,7 @@ def demo(report: Path, repeat: int, grid: int, json: bool) -> int:
 
 
 def _answer(document: DemoDocument, report: Path, json: bool) -> None:
-    """Show what the runs did, and write the page after that."""
+    """Print the results of the runs, then write the page."""
     try:
         show_answer(document, lambda: demo_text(document), json)
     finally:

@@ -1,8 +1,8 @@
 """The paper's comparison on this machine: several methods run back to back on four unequal hosts.
 
-The hosts are this machine, written down as a user would. They are unequal in three ways, without root: the CPUs
-are shared by two hosts where there are few, a competing load sits on some of them, and two hosts only have the
-plain numpy implementation. Only public verbs are used (calibrate, plan, run), on files like a user's own.
+All hosts are this machine, in a host list as a user would write it. They are unequal in three ways, without root:
+two hosts share a CPU if the machine has few, a competing load runs on some CPUs, and two hosts have only the plain
+numpy implementation. The demo uses public verbs only (calibrate, plan, run), on files like a user's own.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from apples.ui.units import duration
 Talk = Callable[[str], None]
 
 LOOP_SECONDS = 1.6
-"""Every measured loop lasts at least about so long."""
+"""Approximate shortest duration of a measured loop."""
 CALIBRATED = (0.1, 0.25, 0.5)
-"""Strips of these shares of the grid are measured: about those that hosts get."""
+"""Shares of the grid that are calibrated: about the strips that hosts get."""
 LESSON_ITERATIONS = 30
 QUICKEST = 0.65
-"""What the quickest method takes of the time of all hosts together, on two CPUs; less on more."""
+"""Time of the fastest method over the time of all hosts together, on two CPUs; smaller on more CPUs."""
 HOSTS = ("ada", "bob", "eve", "fay")
 PLAIN = {"bob": "numpy", "fay": "numpy"}
 LARGEST_GRID, SMALLEST_GRID = 5000, 1000
 MEMORY_SHARE = 0.25
-"""The grid's two arrays take no more than this share of the free memory."""
+"""Largest share of the free memory for the grid's two arrays."""
 
 
 def compare(
     methods: Sequence[str], repeat: int, grid: int, talk: Talk, own_sessions: bool = False
 ) -> list[AgentRunDocument]:
-    """Run each method `repeat` times, interleaved, so that all see the same conditions on average.
+    """Run each method `repeat` times, interleaved, so that all methods run under the same conditions on average.
 
-    Each run is recorded, among the user's own; what is learned from it is not.
+    Each run is recorded among the user's own runs, but the models learned from it are discarded.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def compare(
 
     Returns
     -------
-    The ``apples.run/1`` documents of the runs; of a method that found no plan, with its rejection.
+    The ``apples.run/1`` documents of the runs; for a method that found no plan, the document has the rejection.
     """
     try:
         records: Path | None = store.folder()
     except OSError:
-        records = None  # whoever records the first run says so
+        records = None  # the recorder of the first run prints the warning
     with tempfile.TemporaryDirectory(prefix="apples-demo-") as folder, own_state(folder):
         world = DemoWorld.on_this_machine(Path(folder), grid)
         talk(f"four hosts on this machine: {world.summary()}")
@@ -108,7 +108,7 @@ def _runs(
 def _prepared(
     information: InformationPool, method: str, reference: Reference | None
 ) -> PreparedRun:
-    """Return a method's run under this moment's weather."""
+    """Return a method's run under the current weather."""
     spec = RunSpec(blueprint=method, verify=reference is not None)
     return prepare(spec, measure_briefly(information), actuator=LocalActuator(), look=False)
 
@@ -147,14 +147,14 @@ def _line(document: AgentRunDocument) -> str:
 
 @dataclass(frozen=True)
 class DemoWorld:
-    """A folder with ``hosts.toml``, ``template.toml`` and ``user.toml``, and the load that belongs to it.
+    """A folder with ``hosts.toml``, ``template.toml`` and ``user.toml``, and the CPUs of the competing load.
 
     Attributes
     ----------
     cpus
         The CPU of each host, in the order of `HOSTS`.
     loads
-        CPUs to keep busy; one named twice gets two competitors.
+        CPUs to keep busy; a CPU that is listed twice gets two competing processes.
     """
 
     folder: Path
@@ -164,7 +164,7 @@ class DemoWorld:
 
     @classmethod
     def on_this_machine(cls, folder: Path, grid: int = 0) -> DemoWorld:
-        """Write the files for this machine's CPUs and memory; `grid` 0 chooses by memory."""
+        """Write the files for this machine's CPUs and memory; `grid` 0: chosen by memory."""
         own = sorted(os.sched_getaffinity(0))
         cpus = tuple(own[k * len(own) // len(HOSTS)] for k in range(len(HOSTS)))
         busy = sorted(set(cpus[len(HOSTS) // 2 :]))
@@ -174,7 +174,7 @@ class DemoWorld:
         return world
 
     def calibrated(self, found: Mapping[str, Mapping[str, SpeedFunction]]) -> DemoWorld:
-        """Write the measured dedicated speeds into the host list: what a good static list would say."""
+        """Write the measured dedicated speeds into the host list, as in a good static list."""
         chosen = self.load(1).active_set.implementations
         rows = self.grid / len(HOSTS)
         self._write({host: found[host][chosen[host].name].at(rows) for host in HOSTS})
@@ -217,7 +217,7 @@ class DemoWorld:
 
 @contextmanager
 def own_state(folder: str) -> Iterator[None]:
-    """Remember what the demo learns in its own folder, not among the user's applications."""
+    """Store the models that the demo learns in its own folder, not among the user's applications."""
     before = os.environ.get("XDG_STATE_HOME")
     os.environ["XDG_STATE_HOME"] = str(Path(folder) / "state")
     try:

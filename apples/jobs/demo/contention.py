@@ -16,20 +16,20 @@ END_SECONDS = 5.0
 
 @contextmanager
 def contention(cpus: Sequence[int], own_sessions: bool = False) -> Iterator[None]:
-    """Keep one spinning process on each of `cpus` (a CPU may be named twice) while inside.
+    """Run a spinning process on each of `cpus` during the block; a CPU may be listed twice.
 
-    However this process ends, they do not outlive it.
+    The spinning processes end with this process, also if it is killed.
 
     Parameters
     ----------
     own_sessions
-        Whether each is in a session of its own, as other users' programs are, and not in this process's: where
-        the kernel groups by session, that changes what it leaves to others.
+        Start each process in a session of its own, as other users' programs are. If the kernel groups processes by
+        session (autogroup), this changes the CPU share that is left to others.
 
     Raises
     ------
     LaunchError
-        A load could not be started.
+        A spinning process could not be started.
     """
     with ExitStack() as stack:
         for cpu in cpus:

@@ -1,4 +1,4 @@
-"""Spins on one CPU until its owner ends: competing load, made by hand.
+"""Spins on one CPU until its owner ends: an artificial competing load.
 
 Run by path as ``python -I -S spin.py CPU OWNER_PID``; standard library only.
 """
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Pin this process, say so, and spin."""
+    """Pin this process, print ``spinning``, and spin."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != int(sys.argv[2]):
         return  # the owner died before it could be watched

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from apples.jobs.documents import AnyComparison
 
 MAX_HOSTS = 200
-"""Rows of the table of hosts; the JSON document has all."""
+"""Largest number of rows of the table of hosts; the JSON document has all."""
 
 
 def comparison_parts(document: AnyComparison) -> dict[str, Any]:
-    """Return what the templates of a comparison are given, on a page of its own or a served one."""
+    """Return the variables for the templates of a comparison, on a saved page or a served page."""
     return {
         "document": document,
         "of_plans": "plans" in document,
@@ -40,5 +40,5 @@ def compared_page(document: AnyComparison) -> str:
 
 
 def notebook_html(document: AnyComparison) -> str:
-    """Return the answer of a comparison, a column for each plan or run, and why hosts are in one only."""
+    """Return the answer of a comparison, a column for each plan or run, and the reasons to leave out hosts."""
     return output([*sentences_of(document), *reason_lines(document)], rows_of(document))

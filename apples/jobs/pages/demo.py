@@ -21,11 +21,11 @@ Document = Mapping[str, Any]
 
 OURS = "minimum_execution_time"
 MAX_ROWS = 60
-"""Rows of the table of all runs; what is beyond is in the JSON document."""
+"""Largest number of rows of the table of runs; the JSON document has all."""
 
 
 def demo_page(document: Document) -> str:
-    """Return the page: one HTML file that needs nothing else, every number from the document."""
+    """Return the page: one self-contained HTML file; every number comes from the document."""
     rows = document["methods"]
     runs = {row["method"]: _done(document, row["method"]) for row in rows}
     last = {name: own[-1] for name, own in runs.items() if own}

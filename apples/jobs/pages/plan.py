@@ -71,7 +71,7 @@ class PlanAnswer:
 
     @property
     def reasons(self) -> Document | None:
-        """Return why the plan has these hosts."""
+        """Return the reasons for the plan's hosts."""
         return reasons(self.plan)
 
     @property
@@ -185,7 +185,7 @@ def planned(folder: DocumentFolder, wanted: Mapping[str, str]) -> PlanDocument:
 
 
 def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStatus:
-    """Start a job, as ``apples run --detach`` does, and return it when it runs."""
+    """Start a job, as ``apples run --detach`` does; return its status once it runs."""
     hosts, template, user = files_of(folder, wanted)
     if wanted["actuator"] not in LAUNCHERS:
         raise UsageError(
@@ -198,7 +198,7 @@ def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStat
 
 
 def commands(wanted: Mapping[str, str]) -> tuple[str, str, str]:
-    """Return the commands that plan, run and submit this, typed in the folder."""
+    """Return the commands that plan, run and submit the form's application, to be typed in the folder."""
     settings = [word for pair in wanted["set"].split() for word in ("--set", pair)]
     files = {name: [f"--{name}", wanted[name]] if wanted[name] else [] for name in NAMES}
     words = [word for name in NAMES for word in files[name]] + settings
@@ -218,7 +218,7 @@ def files_of(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, P
     Raises
     ------
     UsageError
-        A file is not named, or is no file of the folder.
+        The form names no file, or the folder does not have the file.
     """
     missing = [name for name in NAMES[:2] if not wanted[name]]
     if missing:

@@ -1,4 +1,4 @@
-"""`record_page`: the page of anything that was recorded."""
+"""`record_page`: the page of any record."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Document = dict[str, Any]
 
 
 def has_own_page(document: Document) -> bool:
-    """Whether a record's document is none of a run, and has a page of another kind."""
+    """Whether a record's document is not of a run and has a page of another kind."""
     return "runs" in document or document.get("schema") in TEXTS
 
 
 def record_page(record: RunRecord) -> str:
-    """Return the page of as much as there is.
+    """Return the page of a record, also of an unfinished run.
 
     Raises
     ------
     UsageError
-        It came to no plan.
+        The run has no plan.
     """
     document = document_so_far(record)
     if "runs" in document:
@@ -46,10 +46,10 @@ def record_page(record: RunRecord) -> str:
 
 
 def _page(document: Document, record: RunRecord) -> str:
-    """Return the page of what runs by another model than a run: how it ended, and what its command says of it."""
+    """Return the page of a recorded sweep, master/worker run or pipeline: its end, and its command's output."""
     kind, text = TEXTS[document["schema"]]
     began, ended = record.summary["started"], record.summary["ended"]
-    # A sweep is planned when its hosts are reached, a moment after its record says what is to be done.
+    # The record of a sweep exists shortly before its plan, which is made once its hosts are reached.
     planned = document["execution"] or document.get("heuristic", "") is not None
     model = {
         "kind": kind, "summary": record.summary, "over": document["execution"] is not None,

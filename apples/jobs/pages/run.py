@@ -1,4 +1,4 @@
-"""The saved page of one run: what ``apples.run/1`` says, drawn.
+"""The saved page of one run: the content of ``apples.run/1`` as text and drawings.
 
 The order is fixed: the verdict, where the time went, plan against run per host, notes, why these hosts,
 how to repeat.
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 MAX_DRAWN, MAX_ROWS, MAX_EPOCHS = 24, 100, 20
-"""Hosts that are drawn, rows of the table, epochs; beyond, the busiest and the last. The JSON document has all."""
+"""Limits of drawn hosts, table rows and epochs; the busiest hosts and the last epochs stay. JSON has all."""
 KINDS = {True: "good", False: "bad", None: "watch"}
 MATRIX_ROWS = 24
-"""Rows and columns of a table; of more hosts or ranks, neighbours share one."""
+"""Rows and columns of a table; more hosts or ranks share rows with their neighbours."""
 MATRIX_PAIRS = 10
-"""Pairs that are named one by one where neighbours share a row."""
-# Not equal steps: ranks of one host often send each other a hundred times as much as hosts do.
+"""Number of pairs that are listed by name if neighbours share a row."""
+# The steps are unequal because ranks of one host often exchange a hundred times as much as hosts do.
 SHADES = (1 / 2, 1 / 8, 1 / 32, 0.0)
-"""Of the most that one sent another, the least of each shade, darkest first."""
+"""Lower bound of each shade, darkest first, as a share of the largest amount between a pair."""
 
 Numbers = Sequence[Sequence[int]]
 
 
 def run_page(document: RunDocument, events: Events = ()) -> str:
-    """Return the page: one HTML file that needs nothing else.
+    """Return the page: one self-contained HTML file.
 
     Parameters
     ----------
     document
         The run, as ``apples.run/1``; every number is from it.
     events
-        The lines of its record, where the document has no `timeline` made of them.
+        The events of its record, if the document has no `timeline`.
     """
     return page("run.html.j2", run_parts(document, events))
 
 
 def run_parts(document: RunDocument, events: Events = ()) -> dict[str, Any]:
-    """Return what the template of the page is given."""
+    """Return the variables for the template of the page."""
     plan, execution = document["plan"], document["execution"]
     timeline = document.get("timeline") or timeline_document(plan, events)
     return {
@@ -76,7 +76,7 @@ def run_parts(document: RunDocument, events: Events = ()) -> dict[str, Any]:
 
 
 def _so_far(document: Document) -> Document | None:
-    """Return the promise of a run that has no result, and what all would take at its pace; None: it has one."""
+    """Return the prediction of an unfinished run, and its duration at the pace so far; None if it has a result."""
     plan, execution = document["plan"], document["execution"]
     if "state" not in document or not execution["iterations"]:
         return None
@@ -91,7 +91,7 @@ def _so_far(document: Document) -> Document | None:
 
 
 def _measured(document: Document) -> Document:
-    """Return what there is to say only of a run that took place."""
+    """Return the variables of the page that only an executed run has."""
     plan, execution, so_far = document["plan"], document["execution"], _so_far(document)
     tiled = (
         len(plan["chosen"]["strips"]) <= MAX_ROWS and "rectangle" in plan["chosen"]["strips"][0]
@@ -119,7 +119,7 @@ def _measured(document: Document) -> Document:
 
 
 def _over_time(timeline: Document) -> Document:
-    """Return what there is to say of a run over time."""
+    """Return the variables of the part of the page that shows the run over time."""
     moves, drawn = timeline["moves"], drawn_hosts(timeline)
     return {
         "timeline_chart": timeline_chart(timeline),
@@ -131,12 +131,10 @@ def _over_time(timeline: Document) -> Document:
 
 
 def _verdict(document: Document) -> Document:
-    """Return kind, word and headline."""
+    """Return the kind, word and headline of the verdict."""
     execution = document["execution"]
     name = document["plan"]["application"]["name"]
-    if (
-        "state" in document and document["plan"]["chosen"]
-    ):  # what there is of a run that has no result
+    if "state" in document and document["plan"]["chosen"]:  # the run has no result yet
         done = sentence("{} is {}: nothing was measured", name, document["state"])
         if execution is not None:
             done = sentence(
@@ -161,7 +159,7 @@ def _verdict(document: Document) -> Document:
 
 
 def _hosts(plan: Document, execution: Document) -> list[Document]:
-    """Return a row a host: what the plan said of it beside what the run measured."""
+    """Return a row for each host: the plan's figures beside the measured figures."""
     strips = {strip["host"]: strip for strip in plan["chosen"]["strips"]}
     return [
         {
@@ -175,7 +173,7 @@ def _hosts(plan: Document, execution: Document) -> list[Document]:
 
 
 def _busiest(hosts: Sequence[HostRun], most: int) -> list[HostRun]:
-    """Return the hosts that worked longest, in strip order."""
+    """Return the `most` hosts with the longest busy time, in strip order."""
     ranked = sorted(range(len(hosts)), key=lambda k: -_busy(hosts[k]))
     return [hosts[k] for k in sorted(ranked[:most])]
 
@@ -200,12 +198,12 @@ def _times_finding(hosts: Sequence[HostRun]) -> Markup:
 
 
 def _halo(host: Document) -> str:
-    """Return what a host's communicating was: a program that cannot tell counts waiting in."""
+    """Return the label of a host's communication time; it includes waits if the program does not report them."""
     return "halo and waiting" if host.get("wait_per_iteration") is None else "halo"
 
 
 # ---------------------------------------------------------------------------------- notes
-# What was not as planned, its number, and what to do; none of what is under 3 % of the time.
+# A note is a deviation from the plan of at least 3 % of the time: its share, a sentence and an advice.
 Note = tuple[float, Markup, str]
 
 MIN_EFFECT = 0.03
@@ -222,7 +220,7 @@ STARTING = "More iterations in one run share that cost."
 
 
 def notes(plan: Document, execution: Document) -> list[tuple[Markup, str]]:
-    """Return sentence and advice of each note, the largest effect first."""
+    """Return the sentence and the advice of each note, the largest effect first."""
     found = [note for note in _found(plan, execution) if note[0] >= MIN_EFFECT]
     found.sort(key=lambda note: -note[0])
     return [(message, advice) for _, message, advice in found[:MAX_NOTES]]
@@ -287,7 +285,7 @@ def _borders(host: Document, whole: float) -> Note:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What one sent another: `shade` is 4 for a half and more of the most, 1 for little, 0 for nothing."""
+    """The data that one host or rank sent another; `shade` is 4 for at least half of the maximum, 0 for none."""
 
     bytes: Formatted
     messages: Formatted
@@ -301,11 +299,11 @@ class MatrixTable:
     Attributes
     ----------
     labels
-        Of each row, and of the column of the same place: the first and the last who share it.
+        Label of each row and of the same column: the first and the last host or rank that share it.
     rows
-        What those of a row sent those of each column.
+        Cells of each row: the data that the row's hosts sent to the hosts of each column.
     together
-        How many hosts share a row; 1: each host has its own row.
+        Number of hosts that share a row; 1: each host has its own row.
     pairs
         The pairs of hosts that sent most, by name, if neighbours share a row. No host is paired with itself.
     """
@@ -317,7 +315,7 @@ class MatrixTable:
 
 
 def matrix_tables(found: Document | None) -> dict[str, MatrixTable | None]:
-    """Return the tables of ``execution.messages``: between hosts, and between ranks where that says more."""
+    """Return the tables of ``execution.messages``: between hosts, and between ranks if a host has several."""
     if found is None:
         return {"host_matrix": None, "rank_matrix": None}
     ranks = found["ranks"]

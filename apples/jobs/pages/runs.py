@@ -1,4 +1,4 @@
-"""The list of runs and jobs: what is asked of it, a page of it, and the entries of all records."""
+"""The list of runs and jobs: a query, a page of the list, and the entries of all records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apples.jobs import store
 from apples.ui.lists import ListPart, matching, part_of
 
 KINDS: Mapping[str, str] = {"finished": "good", "failed": "bad", "cancelled": "watch"}
-"""The colour of each final state. A running run has none."""
+"""Final state -> its colour. A run in progress has none."""
 Entry = Mapping[str, Any]
 """An entry of `runs` in ``apples.jobs/1``."""
 
@@ -24,18 +24,18 @@ SEARCHED = ("id", "application", "blueprint", "state", "reason")
 
 @dataclass(frozen=True, slots=True)
 class RunQuery:
-    """A question to the list.
+    """A query of the list.
 
     Attributes
     ----------
     words
-        All of them must be in an entry: in one of `SEARCHED` or its hosts.
+        Each word must occur in an entry: in one of `SEARCHED` or in its hosts.
     order
         One of `ORDERS`.
     descending
         Whether the largest come first; entries without a value are last either way.
     page
-        From 1.
+        Number of the page, from 1.
     """
 
     words: str = ""
@@ -51,14 +51,14 @@ class RunQuery:
 
 @dataclass(frozen=True, slots=True)
 class RunPage(ListPart):
-    """A page of the list, with the number of all entries and of those that go on."""
+    """A page of the list, with the number of all entries and of the active runs."""
 
     total: int
     going: int
 
 
 def page_of(entries: Sequence[Entry], query: RunQuery) -> RunPage:
-    """Return the part of the list that is asked for; the nearest page if there is no such page.
+    """Return the queried page of the list, or the nearest existing page.
 
     Examples
     --------
@@ -78,14 +78,14 @@ def page_of(entries: Sequence[Entry], query: RunQuery) -> RunPage:
 
 
 class RecordedRuns:
-    """The entries of all records, the oldest first; what is over is read once, until its record changes."""
+    """The entries of all records, the oldest first; a record is read again only when it has changed."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._known: dict[str, tuple[float, Entry]] = {}
 
     def entries(self) -> list[Entry]:
-        """Return them as `apples.jobs.list_runs` does."""
+        """Return the entries as `apples.jobs.list_runs` does."""
         with self._lock:
             before, self._known = self._known, {}
             return [entry for one in store.records() for entry in self._entry(one, before)]
@@ -93,7 +93,7 @@ class RecordedRuns:
     def _entry(
         self, one: store.StoredJob, before: Mapping[str, tuple[float, Entry]]
     ) -> Iterator[Entry]:
-        """Yield the entry of a record; nothing where it was removed meanwhile."""
+        """Yield the entry of a record; yield nothing if the record was removed."""
         try:
             changed = one.last_change()
             since, entry = before.get(one.id, (None, {}))

@@ -1,4 +1,4 @@
-"""The chart of a run over time: a lane a host, as thick as its rows, and the time of an iteration below."""
+"""The chart of a run over time: a lane for each host, as thick as its rows, above the time of an iteration."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from apples.ui.formats import Formatted, count
 Document = Mapping[str, Any]
 
 MAX_LANES = 24
-"""Hosts that are drawn; beyond, those that had the most rows."""
+"""Largest number of drawn hosts: those with the most rows."""
 THICKEST, THINNEST, ALL_LANES = 46.0, 12.0, 420.0
-"""Pixels of the thickest lane: less where there are many, so that all together are about so tall."""
+"""Pixels: largest and smallest height of a lane, and approximate largest height of all lanes together."""
 PANEL = 120.0
 
 
 def timeline_chart(timeline: Document) -> Markup:
-    """Return the chart: lanes by host, coloured by what took the time, and the iteration against its promise."""
+    """Return the chart: a lane for each host, coloured by kind of time, and the predicted and measured times."""
     hosts = drawn_hosts(timeline)
     up = Scale(max(rows for one in timeline["slices"] for rows in one["rows"]) or 1)
     height = max(THINNEST, min(THICKEST, ALL_LANES / len(hosts)))
@@ -48,7 +48,7 @@ def timeline_chart(timeline: Document) -> Markup:
 
 
 def _rows_in_words(timeline: Document, host: str) -> list[Formatted]:
-    """Return a host with the rows that it began and ended with."""
+    """Return a host's name with its first and its last number of rows."""
     own = [
         dict(zip(epoch["hosts"], epoch["rows"], strict=True)).get(host, 0)
         for epoch in timeline["epochs"]
@@ -58,7 +58,7 @@ def _rows_in_words(timeline: Document, host: str) -> list[Formatted]:
 
 
 def drawn_hosts(timeline: Document) -> list[str]:
-    """Return the hosts that get a lane, in the order in which they came."""
+    """Return the hosts that get a lane, in the order in which they joined the run."""
     hosts = timeline["hosts"]
     most = dict.fromkeys(hosts, 0)
     for epoch in timeline["epochs"]:
@@ -69,7 +69,7 @@ def drawn_hosts(timeline: Document) -> list[str]:
 
 
 def _spent(timeline: Document, host: str) -> list[Boxes]:
-    """Return the boxes of a lane by kind: in each slice of time the rows, divided by what took the time."""
+    """Return the boxes of a lane by kind of time: in each slice, the host's rows divided by the kinds' shares."""
     boxes: dict[str, list[tuple[float, float, float, float]]] = {
         kind: [] for kind in timeline["kinds"]
     }
@@ -85,7 +85,7 @@ def _spent(timeline: Document, host: str) -> list[Boxes]:
 
 
 def _iterations(timeline: Document) -> Lane:
-    """Return the lane of the iteration's time, with its promises."""
+    """Return the lane of the iteration time, with the predictions."""
     known = [s["iteration_seconds"] for s in timeline["slices"] if s["iteration_seconds"]]
     promises = [one for one in timeline["epochs"] if one["promised"]]
     means = [one["promised"]["iteration_seconds"] for one in promises]

@@ -1,4 +1,4 @@
-"""The text of what is no run of a grid: by the schema of its document."""
+"""The text of sweeps, master/worker runs and pipelines, by the schema of their documents."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,4 +12,4 @@ TEXTS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "apples.master-worker/1": ("master and workers", master_worker_text),
     "apples.pipeline/1": ("pipeline", pipeline_text),
 }
-"""By schema: the kind of application in words, and the function that makes its text."""
+"""Schema -> the kind of application in words, and the function that returns its text."""

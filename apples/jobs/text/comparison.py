@@ -1,4 +1,4 @@
-"""A comparison of plans or runs for the terminal: the answer, then a column for each of them."""
+"""A comparison of plans or runs for the terminal: the answer, then a column for each plan or run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def names_of(document: AnyComparison) -> list[str]:
 
 # -------------------------------------------------------------------------------- plans
 def plans_text(document: ComparePlansDocument) -> str:
-    """Return the answer, what was planned, a column a plan, and why hosts are in one only."""
+    """Return the answer, a column for each plan, and the reasons to leave out hosts."""
     reasons = list(reason_lines(document))
     same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
     return "\n".join([
@@ -84,7 +84,7 @@ def plan_rows(document: ComparePlansDocument) -> list[tuple[str, ...]]:
 
 
 def plan_sentences(document: ComparePlansDocument) -> Iterator[str]:
-    """Yield a sentence a plan, of what an iteration takes beside the first, and on which hosts."""
+    """Yield a sentence for each plan: its iteration time relative to the first plan, and its hosts."""
     first, *others = document["plans"]
     if first["hosts"] is None:
         yield f"{first['name']}: no plan: {first['refusal']}"
@@ -127,7 +127,7 @@ def _seconds(value: float | None) -> str:
 
 
 def reason_lines(document: AnyComparison) -> Iterator[str]:
-    """Yield a line for each host that one plan has and another has not, with the other's reason."""
+    """Yield a line for each host that only some plans use, with the reason of the others."""
     names = names_of(document)
     for host in document["hosts"]:
         for name, rows, reason in zip(names, host["rows"], host["reasons"], strict=True):
@@ -137,7 +137,7 @@ def reason_lines(document: AnyComparison) -> Iterator[str]:
 
 # --------------------------------------------------------------------------------- runs
 def comparison_text(document: CompareDocument) -> str:
-    """Return the answer, what differs, a column a run, and why hosts are in one only."""
+    """Return the answer, the differences, a column for each run, and the reasons to leave out hosts."""
     same = ", ".join(f"{name} {_value(value)}" for name, value in document["same"].items())
     reasons = list(reason_lines(document))
     return "\n".join([
@@ -158,7 +158,7 @@ def comparison_rows(document: CompareDocument) -> list[tuple[str, ...]]:
 
 
 def comparison_sentences(document: CompareDocument) -> Iterator[str]:
-    """Yield a sentence a run, of what it took beside the first."""
+    """Yield a sentence for each run: its iteration time relative to the first run."""
     first = document["runs"][0]["id"]
     (figure,) = (one for one in document["figures"] if one["figure"] == "measured")
     for run, one in zip(document["runs"][1:], figure["runs"][1:], strict=True):

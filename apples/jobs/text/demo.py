@@ -1,4 +1,4 @@
-"""The demo: its runs and what they say together, as ``apples.demo/1`` and as text."""
+"""The demo: its runs and their summary, as ``apples.demo/1`` and as text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TITLES = {
 
 
 def demo_document(runs: Sequence[AgentRunDocument], command: str = "apples demo") -> DemoDocument:
-    """Return the runs with the summary: a row per method, the ratio to blocked, the median error."""
+    """Return the runs with their summary: a row for each method, the ratio to blocked, the median error."""
     done = [run for run in runs if run["execution"] is not None]
     executions = [run["execution"] for run in runs if run["execution"] is not None]
     offs = [abs(one["off"]) for one in executions]
@@ -49,7 +49,7 @@ def demo_document(runs: Sequence[AgentRunDocument], command: str = "apples demo"
 
 
 def _verified(done: Sequence[AgentRunDocument]) -> bool | None:
-    """Return whether every result equals the sequential one; None where verification was off or nothing ran."""
+    """Return whether all results equal the sequential result; None if verification was off or nothing ran."""
     answers = {run["verified"] for run in done}
     if False in answers:
         return False
@@ -88,7 +88,7 @@ def _method(name: str, runs: Sequence[Document]) -> jobs.Method:
 
 
 def with_interval(runs: Iterable[Document], method: str | None = None) -> int:
-    """Return how many runs, or those of one method, had a printed interval."""
+    """Return the number of runs, of all methods or of one, that had a printed interval."""
     return sum(
         run["execution"] is not None
         and run["execution"]["inside"] is not None
@@ -140,9 +140,9 @@ RESULTS = {
 
 
 def demo_text(document: DemoDocument) -> str:
-    """Return the answer first, then a row per method, then what to type next.
+    """Return the answer first, then a row for each method, then the next command to type.
 
-    The row of a method is its middle repetition: prediction, measurement and what that is off are of one run.
+    The row of a method is its middle repetition: prediction, measurement and error are of the same run.
     """
     ratio, error = document["ratio_to_blocked"], document["median_prediction_error"]
     lines = []
@@ -182,7 +182,7 @@ def demo_text(document: DemoDocument) -> str:
 
 
 def _inside(document: DemoDocument) -> str:
-    """Return how many of the runs with an interval ended inside it."""
+    """Return the text with the number of runs that ended inside their interval."""
     counted = with_interval(document["runs"])
     if not counted:
         return "no interval yet"

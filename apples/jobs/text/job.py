@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 def job_line(job: JobStatus) -> str:
-    """Return a job in one line: id, state, name, how far, where."""
+    """Return a job in one line: id, state, name, iteration, hosts."""
     at = f"{job.iteration}/{job.iterations}" if job.iterations else ""
     return f"{job.id}  {job.state:9}  {job.name}  {at}  {_where(job)}"
 
 
 def job_text(job: JobStatus) -> str:
-    """Return all there is to say of a job; the last line is what to type next."""
+    """Return the full text of a job; the last line is the next command to type."""
     lines = [job_line(job)]
     if job.reason:
         lines.append(f"  {job.reason}")
@@ -45,7 +45,9 @@ def job_text(job: JobStatus) -> str:
 
 def _next_verb(job: JobStatus) -> str:
     """Return the command that a user of the job most likely needs."""
-    if job.state == "running":  # with a reason its application has ended, and its blueprint runs
+    if (
+        job.state == "running"
+    ):  # a reason means that the application has ended and its blueprint still runs
         return f"cancel {job.id}" if job.reason else f"resize {job.id} --on a,b"
     if job.restartable:
         return f"restart {job.id}"
@@ -53,7 +55,7 @@ def _next_verb(job: JobStatus) -> str:
 
 
 def verifying_text(seconds: float) -> str:
-    """Return how much longer the verification of a job takes, as estimated.
+    """Return the line with the estimated seconds until a job's verification ends.
 
     Examples
     --------
@@ -65,18 +67,19 @@ def verifying_text(seconds: float) -> str:
 
 RUN_SCHEMA = "apples.run/1"
 NARROW, WIDE = 60, 100
-"""Columns of a terminal, from which on more of a job is shown."""
+"""Widths of a terminal, in columns, from which on more of a job is shown."""
 
 
 def watched_text(jobs: Sequence[JobStatus], columns: int, lines: int, *, alone: bool) -> str:
-    """Return as much of jobs as a terminal of this size shows, the latest of those that go on first.
+    """Return the lines about jobs that fit a terminal of this size, the latest active jobs first.
 
-    A wide one shows a line a job with its rows, a usual one without them, a narrow one id, state and how far.
+    A wide terminal shows a line for each job with its rows, a usual terminal without rows, a narrow terminal only
+    id, state and iteration.
 
     Parameters
     ----------
     alone
-        Whether there is one, of which all is shown.
+        Show the full text of the only job in `jobs`.
 
     Examples
     --------
@@ -104,20 +107,20 @@ def watched_text(jobs: Sequence[JobStatus], columns: int, lines: int, *, alone: 
 
 
 def submitted_text(job: JobStatus, next_words: str) -> str:
-    """Return where a job that was just submitted is."""
+    """Return the state and hosts of a submitted job, and the next command to type."""
     runs = "runs on" if job.state == "running" else "waits for Slurm to give it"
     return f"{job.id} {runs} {', '.join(job.hosts)}\nnext: apples {next_words}"
 
 
 def restarted_text(job: JobStatus) -> str:
-    """Return where a job goes on that was started again."""
+    """Return the iteration and hosts of a restarted job, and the next command to type."""
     at = f"iteration {job.iteration}" + (f" of {job.iterations}" if job.iterations else "")
     where = f"{job.id} goes on from {at}, attempt {job.attempt}, on {', '.join(job.hosts)}"
     return f"{where}\nnext: apples wait {job.id}"
 
 
 def estimate_text(estimate: ResizeEstimate) -> str:
-    """Return what a resize will take, in one line.
+    """Return the estimated cost of a resize in one line.
 
     Examples
     --------
@@ -136,7 +139,7 @@ def estimate_text(estimate: ResizeEstimate) -> str:
 
 
 def planned_text(planned: PlannedMove) -> str:
-    """Return what a move would do, and what it would take."""
+    """Return the new rows and the estimated cost of a planned move."""
     there = ", ".join(f"{host} {rows}" for host, rows in planned.rows.items())
     lines = [f"{planned.job.id} would be on {there}"]
     lines += [estimate_text(planned.estimate)] if planned.estimate else []
@@ -144,13 +147,13 @@ def planned_text(planned: PlannedMove) -> str:
 
 
 def resize_text(done: ResizeResult) -> str:
-    """Return what a resize took, and where the job is now."""
+    """Return the duration of a resize and the job's new hosts."""
     job, took = done.status, resize_words(done.seconds, done.phases)
     return f"{job.id} is on {_where(job)} in {took}\nsee: apples jobs {job.id}"
 
 
 def program_text(document: Mapping[str, Any]) -> str:
-    """Return what became of an unmodified program."""
+    """Return the end of an unmodified program: exit code, duration and last hosts."""
     ran = document["execution"]
     where = ", ".join(one["host"] for one in ran["hosts"])
     name = os.path.basename(document["program"][0])  # noqa: PTH119 - a word of a command, no path
@@ -160,12 +163,12 @@ def program_text(document: Mapping[str, Any]) -> str:
 
 
 def dry_program_text(document: Mapping[str, Any]) -> str:
-    """Return what a run of an unmodified program would start."""
+    """Return the hosts and the command that a run of an unmodified program would start."""
     return f"on {', '.join(document['on'])}: {shlex.join(document['command']['argv'])}"
 
 
 def run_record_text(document: dict[str, Any], command: str, timeline: str = "") -> str:
-    """Return what a job's run did, and its run over time where it is given; `command` shows the job again."""
+    """Return the text of a job's run, with `timeline` if given; `command` is the command that shows the job."""
     if document.get("program"):
         return program_text(document)
     if "runs" in document:
@@ -173,7 +176,7 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
 
         return demo_text(cast("DemoDocument", document))
     if document["schema"] != RUN_SCHEMA:
-        from apples.jobs.text.applications import TEXTS  # noqa: PLC0415 - of what no strip runs
+        from apples.jobs.text.applications import TEXTS  # noqa: PLC0415 - for other application models only
 
         total = (document["execution"] or {}).get("result")
         lines: str = TEXTS[document["schema"]][1](document)
@@ -184,7 +187,7 @@ def run_record_text(document: dict[str, Any], command: str, timeline: str = "") 
 
 
 def iteration_text(job: Mapping[str, Any]) -> str:
-    """Return how far a job is.
+    """Return a job's iteration, of how many.
 
     Examples
     --------
@@ -197,7 +200,7 @@ def iteration_text(job: Mapping[str, Any]) -> str:
 
 
 def pace_text(job: Mapping[str, Any], promised: float | None, now: float) -> str:
-    """Return the time that a job has taken so far as a multiple of the predicted time, its start included.
+    """Return the time of a job so far, with its start, as a multiple of the predicted time.
 
     Examples
     --------
@@ -219,9 +222,9 @@ def live_texts(entry: Mapping[str, Any], log_end: str, now: float) -> dict[str, 
     Parameters
     ----------
     entry
-        As in `runs` of ``apples.jobs/1``.
+        The job's entry in `runs` of ``apples.jobs/1``.
     log_end
-        The last of its log.
+        The end of its log.
     """
     return {
         "iteration": iteration_text(entry),

@@ -1,4 +1,4 @@
-"""Recorded runs for the terminal: a line a run."""
+"""Recorded runs for the terminal: a line for each run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_SHOWN_HOSTS = 4
 
 
 def runs_text(runs: Sequence[Document]) -> str:
-    """Return a line a run, the latest last; the last line is what to type next."""
+    """Return a line for each run, the latest last; then the next command to type."""
     head = ("id", "state", "application", "started", "predicted", "measured", "", "hosts")
     rows = [
         (one["id"], _state(one), _name(one), moment(one["started"]), _seconds(one["predicted_seconds"]),
@@ -27,7 +27,7 @@ def runs_text(runs: Sequence[Document]) -> str:
 
 
 def _state(run: Document) -> str:
-    """Return the state of a run; of one that is not over with its progress."""
+    """Return the state of a run; for a running run, with its iteration."""
     if run["state"] not in {"running", "verifying"} or not run["iterations"]:
         return str(run["state"])
     return f"{run['state']} {run['iteration'] or 0}/{run['iterations']}"

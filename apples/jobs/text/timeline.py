@@ -1,7 +1,7 @@
-"""A run over time: who had which rows, what they spent their time on, when it was moved and what that brought.
+"""A run over time: the rows and kinds of time of each host, and the moves with their gain.
 
-`timeline_document` makes it of the events of a run's record; the text twin is here, the drawing in
-`apples.jobs.pages.timeline_chart`. Times are seconds since the first barrier.
+`timeline_document` computes it from the events of a run's record. This module has its text,
+`apples.jobs.pages.timeline_chart` the drawing. Times are seconds since the first barrier.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Document = dict[str, Any]
 Events = Sequence[Mapping[str, Any]]
 
 KINDS = {"compute": 0, "halo": 1, "halo and wait": 1, "wait": 2, "other": 3}
-"""What the time of a host is spent on, with the number of its fill and mark; the shares of a run add up to one."""
+"""Kind of a host's time -> number of its fill and mark. The shares of all kinds add up to one."""
 MAX_SLICES, MAX_CELLS = 56, 1400
-"""Parts of the time, and of these times the hosts: what a page and a line of a terminal hold."""
+"""Largest number of time slices, and of slices times hosts, that fit a page and a line of a terminal."""
 
 
 def timeline_document(plan: PlanDocument | None, events: Events) -> Timeline | None:
-    """Return the run over time; None where its events tell nothing of it.
+    """Return the run over time; None if it has too few progress reports, or no plan.
 
     Parameters
     ----------
     plan
-        The plan of the run; None of a program without a plan.
+        The plan of the run; None for a program without a plan.
     events
-        The lines of its record: ``running``, ``progress``, ``moved``, ``decision``, ``measured``.
+        The events of its record: ``running``, ``progress``, ``moved``, ``decision``, ``measured``.
     """
     reports = _reports(events)
     if len(reports) < 2 or not plan or not plan["chosen"]:
@@ -56,7 +56,7 @@ def timeline_document(plan: PlanDocument | None, events: Events) -> Timeline | N
     edges = [end * k / number for k in range(number + 1)]
     for epoch in epochs:
         mine = _over(parts, epoch["from"], epoch["to"])
-        # A part in which the run was moved is of two epochs, and of none where others are known.
+        # A part with a move belongs to two epochs; it is used only if an epoch has no other part.
         whole = [(s, one) for s, one in mine if s >= 0.999 * (one["to"] - one["from"])]
         epoch["iteration_seconds"] = _iteration_seconds(whole) or _iteration_seconds(mine)
         epoch["spent"] = [_spent(mine, host) for host in epoch["hosts"]]
@@ -76,7 +76,7 @@ def timeline_document(plan: PlanDocument | None, events: Events) -> Timeline | N
 
 # ------------------------------------------------------------------- from events to parts
 def _reports(events: Events) -> list[Document]:
-    """Return what the program reported, in the order of time; a report that goes back begins anew."""
+    """Return the program's reports in order; drop a report if its time or its seconds do not increase."""
     told = [one for one in events if one["event"] in {"progress", "measured"}]
     if not told:
         return []
@@ -85,7 +85,7 @@ def _reports(events: Events) -> list[Document]:
     found: list[Document] = [zero]
     for one in told:
         measured = one["event"] == "measured"
-        # The result comes when it is delivered, which is no part of the loop.
+        # The final report arrives with the result, after the end of the loop.
         time = (
             found[-1]["time"] + one["seconds"] - found[-1]["seconds"]
             if measured
@@ -103,11 +103,11 @@ def _reports(events: Events) -> list[Document]:
 
 
 SECONDS = ("compute_seconds", "communicate_seconds", "wait_seconds")
-"""What a host reports; a program that cannot tell the last two apart leaves out the last."""
+"""Seconds that a host reports; a program without separate waits leaves out the last."""
 
 
 def _part(before: Document, after: Document, keys: Sequence[str]) -> Document:
-    """Return what happened between two reports: iterations, and the shares of each host's time."""
+    """Return the part between two reports: its iterations, and the shares of each host's time."""
     took = after["seconds"] - before["seconds"]
     return {
         "from": before["time"],
@@ -123,24 +123,24 @@ def _part(before: Document, after: Document, keys: Sequence[str]) -> Document:
 def _shares(
     before: Mapping[str, Any], after: Mapping[str, Any], took: float, keys: Sequence[str]
 ) -> list[float]:
-    """Return the shares of what was reported, and of the rest, in the time between two reports."""
+    """Return the shares of the reported kinds, then of the rest, in the time between two reports."""
     then = [before.get(key) or 0.0 for key in keys]
     now = [after.get(key) or 0.0 for key in keys]
     if any(late < early for late, early in zip(now, then, strict=True)):
-        then = [0.0] * len(keys)  # its ranks are new ones
+        then = [0.0] * len(keys)  # the host has new ranks, which count from 0
     spent = [(late - early) / took for late, early in zip(now, then, strict=True)]
     whole = max(1.0, sum(spent))
     return [*(one / whole for one in spent), max(0.0, 1.0 - sum(spent))]
 
 
 def _over(parts: Sequence[Document], low: float, high: float) -> list[tuple[float, Document]]:
-    """Return the parts within a stretch of time, each with its seconds in it."""
+    """Return the parts that overlap a stretch of time, each with the seconds of its overlap."""
     overlaps = ((min(high, one["to"]) - max(low, one["from"]), one) for one in parts)
     return [(seconds, one) for seconds, one in overlaps if seconds > 0]
 
 
 def _iteration_seconds(parts: Sequence[tuple[float, Document]]) -> float | None:
-    """Return the mean of an iteration; None where none was completed."""
+    """Return the mean seconds of an iteration; None if no iteration was completed."""
     done = _iterations_in(parts)
     return sum(seconds for seconds, _ in parts) / done if done else None
 
@@ -152,7 +152,7 @@ def _iterations_in(parts: Sequence[tuple[float, Document]]) -> float:
 
 
 def _spent(parts: Sequence[tuple[float, Document]], host: str) -> list[float] | None:
-    """Return the shares of each kind in a host's time; None where it reported nothing."""
+    """Return the shares of each kind in a host's time; None if the host reported nothing."""
     mine = [(seconds, one["hosts"][host]) for seconds, one in parts if host in one["hosts"]]
     whole = sum(seconds for seconds, _ in mine)
     if not whole:
@@ -183,7 +183,7 @@ def _slice(
 def _epochs(
     chosen: Chosen, events: Events, reports: Sequence[Document], end: float
 ) -> list[TimelineEpoch]:
-    """Return the stretches in which every host kept its rows, with what was promised of an iteration in each."""
+    """Return the stretches in which each host kept its rows, each with its predicted iteration time."""
     first: TimelineEpoch = {
         "from": 0.0,
         "to": end,
@@ -200,14 +200,14 @@ def _epochs(
     epochs = [first]
     for one in sorted(
         events, key=lambda one: one.get("at", 0.0)
-    ):  # a move is told of after it was made
+    ):  # the event of a move follows the move
         decided = one["event"] == "decision" and one.get("moved")
         if not (decided or one["event"] == "moved") or not one.get("hosts"):
             continue
         now = epochs[-1]
         place = (list(one["hosts"]), list(one["rows"]))
         if place == (now["hosts"], now["rows"]):
-            if decided and now["move"] is not None:  # told before by the job itself
+            if decided and now["move"] is not None:  # the job itself has reported the move already
                 _note_decision(now["move"], one)
                 now["promised"] = _promised(one)
             elif now["move"] is not None and now["move"]["phases"] is None:
@@ -244,7 +244,7 @@ def _epochs(
 def _seen_at(
     at: float, hosts: set[str], before: TimelineEpoch, reports: Sequence[Document]
 ) -> float:
-    """Return when reports say that a run has moved: who asks a job where it is learns it up to a second later."""
+    """Return the time of a move by the reports; the supervisor's event is up to a second later."""
     if hosts == set(before["hosts"]):
         return at
     for old, new in reversed(list(pairwise(one for one in reports if one["time"] <= at))):
@@ -256,7 +256,7 @@ def _seen_at(
 
 
 def _note_decision(move: TimelineMove, decision: Mapping[str, Any]) -> None:
-    """Add the expectation of the decision to move."""
+    """Add the expected gain, cost and reason of the decision to a move."""
     move["gain_seconds"] = decision.get("gain_seconds")
     move["cost_seconds"] = decision.get("cost_seconds")
     move["reason"] = decision.get("breach") or decision.get("explanation") or ""
@@ -271,7 +271,7 @@ def _promised(decision: Mapping[str, Any]) -> Promise | None:
 
 
 def _time_of(event: Mapping[str, Any], events: Events, reports: Sequence[Document]) -> float:
-    """Return when something was, by the clock of its record, else by the iteration it names."""
+    """Return the time of an event: by the record's clock, else by its iteration."""
     told = [one for one in events if one["event"] == "progress"]
     if "at" in event and told:
         return max(0.0, float(event["at"] - (told[0]["at"] - told[0]["seconds"])))
@@ -281,7 +281,7 @@ def _time_of(event: Mapping[str, Any], events: Events, reports: Sequence[Documen
 
 
 def _moves(epochs: Sequence[TimelineEpoch], parts: Sequence[Document]) -> Iterator[TimelineMove]:
-    """Yield each move with what it cost and what came of it."""
+    """Yield each move with its cost and its gain."""
     for before, after in pairwise(epochs):
         done = _iterations_in(_over(parts, after["from"], after["to"]))
         then, now = before["iteration_seconds"], after["iteration_seconds"]
@@ -304,13 +304,13 @@ def _moves(epochs: Sequence[TimelineEpoch], parts: Sequence[Document]) -> Iterat
 
 # ---------------------------------------------------------------------------------- text
 MARKS = "#=.~"
-"""The characters of `KINDS`, by number."""
+"""The characters of the kinds, by their number in `KINDS`."""
 GONE = " "
 LEVELS = "_.-=*#"
 
 
 def timeline_text(timeline: Timeline | None) -> str:
-    """Return the run over time for a terminal: a line a host, the iteration's time, the moves."""
+    """Return the run over time for a terminal: a line for each host, the iteration time, the moves."""
     if timeline is None:
         return "no timeline: the run reported nothing, or its record could not be kept"
     slices = timeline["slices"]
@@ -342,7 +342,7 @@ def timeline_text(timeline: Timeline | None) -> str:
 
 
 def _mark(timeline: Timeline, one: TimelineSlice, host: str) -> str:
-    """Return the character of what took most of a host's time in a slice."""
+    """Return the character of the kind with the largest share of a host's time in a slice."""
     if host not in one["hosts"]:
         return GONE
     spent = one["spent"][one["hosts"].index(host)]
@@ -352,7 +352,7 @@ def _mark(timeline: Timeline, one: TimelineSlice, host: str) -> str:
 
 
 def _rows_of(timeline: Timeline, host: str) -> str:
-    """Return the rows that a host had, one number after the other."""
+    """Return the numbers of rows that a host had, in order."""
     found: list[int] = []
     for epoch in timeline["epochs"]:
         rows = dict(zip(epoch["hosts"], epoch["rows"], strict=True)).get(host, 0)
@@ -363,7 +363,7 @@ def _rows_of(timeline: Timeline, host: str) -> str:
 
 
 def phases_words(phases: Mapping[str, float]) -> str:
-    """Return what the parts of a resize took.
+    """Return the phases of a resize with their durations.
 
     Examples
     --------
@@ -374,11 +374,11 @@ def phases_words(phases: Mapping[str, float]) -> str:
 
 
 BEFORE_SAFE_POINT = ("start", "wait", "prefetch")
-"""Phases of a resize while the job still computes: they are no part of the resize's seconds."""
+"""Phases of a resize in which the job still computes; the resize's seconds exclude them."""
 
 
 def resize_words(seconds: float, phases: Mapping[str, float] | None) -> str:
-    """Return the seconds of a resize with its phases; those before the safe point follow apart.
+    """Return the seconds of a resize with its phases, then the phases before the safe point.
 
     Examples
     --------
@@ -397,7 +397,7 @@ def resize_words(seconds: float, phases: Mapping[str, float] | None) -> str:
 
 
 def move_words(move: TimelineMove) -> str:
-    """Return a move, what it took and what came of it, in a sentence."""
+    """Return a move, its duration and its gain in a sentence."""
     there = ", ".join(f"{h} {r}" for h, r in zip(move["hosts"], move["rows"], strict=True))
     words = [f"at {duration(move['at'])} to {there}"]
     seconds, came, gain = move["seconds"], move["came_seconds"], move["gain_seconds"]
