@@ -1,6 +1,7 @@
-"""Who may ask a live scheduler for what, and how often: `ROUTES`, the table of routes and scopes, and who asks.
+"""Access to a live scheduler: principals, scopes, the table of routes (`ROUTES`) and the request rate.
 
-A route that is not in the table does not exist. On the UNIX socket the kernel says who asks, over TLS a token.
+A route that is not in the table does not exist. The kernel identifies a caller on the UNIX socket,
+a token identifies a caller over TLS.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ MAX_REMEMBERED: Final = 1000
 
 
 class Scope(StrEnum):
-    """What a request needs, and a token is good for."""
+    """A permission that a request requires and a token can have."""
 
     READ = "read"
-    """Look at hosts, jobs and the history: of everybody."""
+    """Read hosts, jobs and the history, of all users."""
     SUBMIT = "submit"
     """Submit jobs, which run with the rights of the scheduler's user."""
     OWN = "own"
-    """Cancel and resize those that were submitted under the same name."""
+    """Cancel and resize the jobs that were submitted under the same name."""
     SERVE = "serve"
-    """Carry out the orders to the own jobs, as a user's job runner, on the socket of a shared scheduler."""
+    """Carry out the orders to one's own jobs, as a user's job runner, on the socket of a shared scheduler."""
     OPERATOR = "operator"
-    """Drain and resume hosts, and do with all jobs what their owners may do."""
+    """Drain and resume hosts, and do to every job all that its user may do."""
 
 
 EVERYTHING: Final = frozenset(Scope)
 GIVEN: Final = tuple(scope for scope in Scope if scope is not Scope.SERVE)
-"""What a token can be good for."""
+"""Scopes that a token can have."""
 USERS: Final = EVERYTHING - {Scope.OPERATOR}
-"""What any user of this machine may ask of a scheduler of several users."""
+"""Scopes of any user of this machine at a shared scheduler."""
 
 
 class ForbiddenError(UsageError):
@@ -57,12 +58,12 @@ class UnknownCallerError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """An authenticated caller.
 
     Attributes
     ----------
     name
-        ``uid:1000`` or ``token:ada``: whose the jobs are that it submits.
+        ``uid:1000`` or ``token:ada``; the user of the jobs that it submits.
     """
 
     name: str
@@ -70,11 +71,11 @@ class Principal:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it may do with all jobs what their owners may do."""
+        """Whether it may do to every job all that its user may do."""
         return Scope.OPERATOR in self.scopes
 
     def check(self, scope: Scope) -> None:
-        """Raise `ForbiddenError` unless it may ask for what needs this scope; `OWN`: of some job."""
+        """Raise `ForbiddenError` unless it has this scope; for `OWN`, being the operator suffices."""
         if scope not in self.scopes and not (scope is Scope.OWN and self.is_operator):
             raise ForbiddenError(
                 f"{self.name} may not: that needs the scope {scope}",
@@ -82,7 +83,7 @@ class Principal:
             )  # fmt: skip
 
     def check_policy(self, policy: str) -> None:
-        """Raise `ForbiddenError` unless it may have this policy tried: one that is no name of ours is code."""
+        """Raise `ForbiddenError` unless it may use this policy; only the operator may use a file of code."""
         if ":" in policy and not self.is_operator:
             raise ForbiddenError(
                 f"{self.name} may not: a policy of your own needs the scope {Scope.OPERATOR}",
@@ -109,7 +110,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Something that can be asked for.
+    """A request that the service answers.
 
     Attributes
     ----------
@@ -152,12 +153,12 @@ def local_principal(uid: int, shared: bool) -> Principal:
     uid
         The peer's user, from the kernel.
     shared
-        Whether it is a scheduler of several users.
+        Whether the scheduler serves several users.
 
     Raises
     ------
     ForbiddenError
-        Somebody else.
+        Another user calls a scheduler of one user.
     """
     operator = uid in {0, os.geteuid()}
     if not operator and not shared:
@@ -173,12 +174,12 @@ MAX_TOKEN: Final = 200
 
 
 def bearer(authorization: str, tokens: nws.TokenFile) -> Principal:
-    """Return who asks, by the header of a request.
+    """Return the principal of a request by its ``Authorization`` header.
 
     Raises
     ------
     UnknownCallerError
-        It has no token that is good now.
+        The header has no valid token.
     """
     kind, _, secret = authorization.partition(" ")
     token = None
@@ -205,11 +206,11 @@ class RequestRate:
     Parameters
     ----------
     clock
-        Seconds; never goes back.
+        Monotonic, in seconds.
     at_once
         Requests of one principal at once.
     most_remembered
-        Principals; the one whose last request is oldest is forgotten first, and may begin anew.
+        Number of principals; the oldest is forgotten first, and starts anew with its next request.
 
     Examples
     --------
@@ -228,11 +229,11 @@ class RequestRate:
         self._at_once, self._most_remembered = at_once, most_remembered
         self._left: OrderedDict[str, tuple[float, float]] = (
             OrderedDict()
-        )  # requests, and when so many
+        )  # requests that remain, and the time of that count
         self._lock = threading.Lock()
 
     def admits(self, principal: str) -> bool:
-        """Return whether a principal may ask now, and count that it does."""
+        """Return whether a principal may send a request now, and count the request."""
         with self._lock:
             now = self._clock()
             left, since = self._left.pop(principal, (self._at_once, now))

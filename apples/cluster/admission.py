@@ -1,4 +1,4 @@
-"""What a live scheduler refuses: requests that it can never carry out, and those that it cannot now."""
+"""The requests that a live scheduler rejects, for ever or for the moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apples.scheduling.policy import SchedulingPolicy
 
 
 class CrowdedError(LaunchError):
-    """There are too many of something. Transient."""
+    """A limit on the number of jobs or requests is reached. Transient."""
 
     code = "too-many-requests"
 
@@ -24,7 +24,7 @@ class CrowdedError(LaunchError):
 def check_room(
     state: SchedulerState, limits: QueueLimits, submission: JobSubmission, operator: bool
 ) -> None:
-    """Reject a job where too many wait; the operator has places that no other takes.
+    """Reject a job if too many wait; some places of the queue are reserved for the operator.
 
     Raises
     ------
@@ -48,12 +48,12 @@ def check_room(
 
 
 def check_width(submission: JobSubmission, most: int, *, joins: bool) -> None:
-    """Reject a job that wants more hosts than there are, or, if hosts join, than there may ever be.
+    """Reject a job for more hosts than there are or, if hosts can join, than there may ever be.
 
     Raises
     ------
     UsageError
-        It does. Permanent.
+        The job needs too many hosts. Permanent.
     """
     if submission.maximum > most:
         at_most = "never more than " * joins
@@ -64,7 +64,7 @@ def check_width(submission: JobSubmission, most: int, *, joins: bool) -> None:
 
 
 def check_sharing(submission: JobSubmission, policy: str) -> None:
-    """Reject a job that would have to share its hosts and cannot.
+    """Reject a job that cannot share its hosts, although the policy requires it.
 
     Raises
     ------
@@ -82,19 +82,19 @@ def check_sharing(submission: JobSubmission, policy: str) -> None:
 def check_predecessors(
     state: SchedulerState, past: Mapping[int, str], name: str, after: Sequence[int]
 ) -> None:
-    """Reject a job that is to come after one that is not there, or is over and not finished.
+    """Reject a job if a predecessor is unknown, or is over without being finished.
 
     Parameters
     ----------
     past
-        Final states of the jobs in the history after which it is to come.
+        Final states of the predecessors in the history.
     name
-        Of the scheduler.
+        Name of the scheduler.
 
     Raises
     ------
     UsageError
-        It is. Permanent.
+        There is such a predecessor. Permanent.
     """
     for number in after:
         job = state.jobs.get(number)
@@ -114,7 +114,7 @@ def check_host(state: SchedulerState, host: str) -> None:
     Raises
     ------
     UsageError
-        It is not. Permanent.
+        The host is not in the list. Permanent.
     """
     if host not in state.hosts:
         raise UsageError(
@@ -130,12 +130,12 @@ def check_resizable(
     scheduler: str,
     policy: SchedulingPolicy,
 ) -> None:
-    """Reject to have a job on these hosts, whatever is on them.
+    """Reject a resize of a job to these hosts; the state of the hosts is not checked.
 
     Raises
     ------
     UsageError
-        It is not malleable, or its size is the policy's. Permanent.
+        It is not malleable, the number of hosts is out of its range, or the policy decides it. Permanent.
     LaunchError
         It does not run, is being resized, or shares its hosts. Transient.
     """
@@ -169,12 +169,12 @@ def check_resizable(
 
 
 def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
-    """Return a job of a state; the scheduler's name is for messages.
+    """Return a job of a state; `name` of the scheduler is for messages.
 
     Raises
     ------
     UsageError
-        There is none of this number.
+        No job has this number.
     """
     found = state.jobs.get(number)
     if found is None:

@@ -1,4 +1,4 @@
-"""What the live scheduler answers, as JSON: the queue, one job, why it waits, the history."""
+"""The JSON answers of the live scheduler: the queue, one job, a waiting job, the history."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Scheduled
 
 
 def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return why a job waits, for hosts to start on or for those it asks for, or why it ended as it did."""
+    """Return the reason that a job waits, for its start or for hosts that it asks for, or that it ended."""
     if not job.waits:
         return (
             _runner_away(scheduler, job)
@@ -72,7 +72,7 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
 
 
 def _runner_away(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return why a job that is to end cannot be ended; empty: it can be, or is not to end."""
+    """Return the reason that a job which has to end cannot be ended now; empty: neither applies."""
     if not scheduler.lacks_runner(job):
         return ""
     return (
@@ -82,13 +82,13 @@ def _runner_away(scheduler: LiveScheduler, job: LiveJob) -> str:
 
 
 def _kept_by(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return why a policy holds a job, or that its model is asked; empty: neither."""
+    """Return the reason that a policy holds a job, or that its model has not answered; empty: neither."""
     asked = "its model is asked which hosts are best for it"
     return job.held or asked * scheduler.awaits_model(job)
 
 
 def _lost_hosts(scheduler: LiveScheduler) -> str:
-    """Return which hosts get no jobs since they do not answer, and why the first does not; empty: all answer."""
+    """Return the first lost host with its reason, and the number of others; empty: all hosts answer."""
     if not scheduler.lost:
         return ""
     host, reason = next(iter(scheduler.lost.items()))
@@ -98,7 +98,7 @@ def _lost_hosts(scheduler: LiveScheduler) -> str:
 
 
 def _sharing(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return with whom a job shares its hosts; empty: it has them to itself."""
+    """Return the jobs that share hosts with a job, as text; empty: it has its hosts to itself."""
     held = scheduler.recorded.holders
     others = {one for host in job.holds for one in held.get(host, ())} - {job.number}
     named = ", ".join(f"{scheduler.name}.{one}" for one in sorted(others))
@@ -122,7 +122,7 @@ def _derived_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
 def needs_of(scheduler: LiveScheduler, job: LiveJob) -> int:
     """Return the fewest hosts on which the policy starts a job.
 
-    Only a policy that resizes jobs starts a malleable one on fewer than its most.
+    Only a policy that resizes jobs starts a malleable job on fewer hosts than its maximum.
     """
     one = job.submission
     fewer = one.kind is JobKind.EVOLVING or (
@@ -132,7 +132,7 @@ def needs_of(scheduler: LiveScheduler, job: LiveJob) -> int:
 
 
 def _request_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return what becomes of the hosts that a running job asks for; empty: it has them, or has not asked."""
+    """Return the outcome so far of a running job's request for hosts; empty: it has them, or has not asked."""
     one, has = job.submission, len(job.hosts)
     if job.asks is None or not has or job.asks[0] <= has <= job.asks[1]:
         return ""
@@ -154,7 +154,7 @@ def _request_reason(scheduler: LiveScheduler, job: LiveJob) -> str:
 
 
 def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
-    """Return why a job waits, with the jobs before it and those that hold hosts."""
+    """Return the reason that a job waits, the jobs before it, and the jobs that hold hosts."""
     ledger = scheduler.ledger
     waiting = [] if scheduler.trouble else [one.id for one in ledger.queue]
     place = waiting.index(job.number) if job.number in waiting else None
@@ -184,7 +184,7 @@ def why_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Document:
 
 
 def blocking_of(scheduler: LiveScheduler, needs: int) -> list[int]:
-    """Return the jobs whose estimated ends come first until so many hosts are free."""
+    """Return the jobs with the earliest estimated ends that free enough hosts for `needs`."""
     ledger, found = scheduler.ledger, []
     free = ledger.free
     for running in sorted(ledger.running.values(), key=attrgetter("limit")):
@@ -196,7 +196,7 @@ def blocking_of(scheduler: LiveScheduler, needs: int) -> list[int]:
 
 
 def hosts_of(scheduler: LiveScheduler, name: str) -> list[ScheduledHost]:
-    """Return the hosts as they are now."""
+    """Return the hosts in their present state."""
     state = scheduler.recorded
     hosts: list[ScheduledHost] = []
     for host in state.hosts:
@@ -215,7 +215,7 @@ def hosts_of(scheduler: LiveScheduler, name: str) -> list[ScheduledHost]:
 
 
 def queue_document(scheduler: LiveScheduler, name: str) -> QueueDocument:
-    """Return hosts and jobs as they are now."""
+    """Return hosts and jobs in their present state."""
     state = scheduler.recorded
     return {
         "schema": "apples.queue/1",
@@ -232,7 +232,7 @@ def queue_document(scheduler: LiveScheduler, name: str) -> QueueDocument:
 
 
 def metrics_text(scheduler: LiveScheduler) -> str:
-    """Return the figures of a scheduler as Prometheus reads them."""
+    """Return the metrics of a scheduler in the text format of Prometheus."""
     state = scheduler.recorded
     jobs = Counter(job.state.value for job in state.jobs.values())
     hosts = Counter(one["state"] for one in hosts_of(scheduler, ""))
@@ -255,7 +255,7 @@ def metrics_text(scheduler: LiveScheduler) -> str:
 
 
 def history_document(scheduler: LiveScheduler, name: str) -> HistoryDocument:
-    """Return the ended jobs that the state still has, the oldest first."""
+    """Return the ended jobs that are not yet in the history, the oldest first."""
     state = scheduler.recorded
     return {
         "schema": "apples.history/1",

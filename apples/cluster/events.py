@@ -1,7 +1,7 @@
-"""What changes in a live scheduler, as numbered events: jobs, hosts, alarms.
+"""Changes of jobs, hosts and alarms in a live scheduler, as numbered events.
 
-An event is published when its change is durable. A stream begins with the whole queue; a reader that missed more
-events than are kept gets the whole queue again.
+An event is published when its change is durable. A stream begins with the whole queue. A reader that has missed
+more events than the log keeps gets the whole queue again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from apples.ui.web.event_log import EventStreamLog
 
 MAX_EVENTS: Final = 2000
 MAX_AT_ONCE: Final = 500
-"""Events in one turn, beyond which the whole queue is sent again."""
+"""Events in one turn, above which the whole queue is sent again."""
 PROGRESS_SECONDS: Final = 1.0
-"""Between two events that say only how far a job is."""
+"""Interval between events that report only the progress of jobs."""
 
 
 class Announcer:
-    """Says what has changed in a scheduler since it looked last."""
+    """Publishes the changes in a scheduler since the last call."""
 
     def __init__(self, scheduler: LiveScheduler, name: str, log: EventStreamLog) -> None:
         self._scheduler, self._name, self._log = scheduler, name, log
@@ -29,7 +29,7 @@ class Announcer:
         self._since = 0.0
 
     def look(self, clock: float) -> None:
-        """Say what is new and on the disk; how far jobs are not more often than `PROGRESS_SECONDS`."""
+        """Publish durable changes; progress of jobs at most once in `PROGRESS_SECONDS`."""
         scheduler = self._scheduler
         if scheduler.trouble:
             return

@@ -1,10 +1,10 @@
 """`JobServiceExecutor`: the jobs of a live scheduler as jobs of this user's job service.
 
-An attempt is a job of its own, whose id is the name of the folder that the scheduler chose. Making the folder
-begins it, so it begins at most once, even if an order is repeated or a process dies in between. Jobs belong to
-their supervisors; this module starts, asks and ends them. It reports that a host was left when no process with
-the job tag of the attempt runs on it. Another machine, and a host whose topology daemon has given the attempt
-CPUs, answers that itself (`apples.cluster.host_checks`).
+An attempt is a job of its own; its id is the name of the folder that the scheduler chose. Making the folder begins
+it, so it begins at most once, even if an order is repeated or a process dies in between. Jobs belong to their
+supervisors; this module starts, queries and ends them. It reports that a host was left when no process with the
+job tag of the attempt runs on it. For another machine, and for a host with CPUs from a topology daemon, it uses
+probes (`apples.cluster.host_checks`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ and pages and commands show each change within 2 s."""
 POLLS_PER_SECOND = 50
 """Of all records together, within those limits: about 0.3 % of a CPU. A scheduler with 100 jobs may take 1 %."""
 MIN_PAUSE_SECONDS = 0.01
-"""Between two rounds of polls."""
+"""Pause between two rounds of polls."""
 ENDING_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Intervals at which a job that is ending is polled; each of these polls lists this machine's processes."""
 MAX_AT_ONCE: Mapping[type[Order], int] = {
@@ -69,11 +69,11 @@ job's safe point, and no end of a job waits for a resize."""
 DAEMON_CHECKS_AT_ONCE = 2
 
 MAX_ESTIMATES = 1000
-"""Estimates in the cache: a queue has many jobs that are alike."""
+"""Estimates in the cache: many jobs of a queue are alike."""
 ESTIMATE_SECONDS = 60.0
 """Time limit of a user's run-time model."""
 FILES_OF_ESTIMATES = ("template", "user", "messages", "units")
-"""Files of a job by which it is estimated, beside the host list."""
+"""Files that determine the estimate of a job, besides the host list."""
 
 
 @dataclass
@@ -85,14 +85,14 @@ class _Attempt:
     job
         Its record, which may be missing.
     hosts
-        All on which it may ever have been, by the orders so far. The set is replaced and never changed, so that a
-        thread may iterate over it without the lock.
+        All hosts on which it may ever have been, by the orders so far. The set is replaced and never changed, so
+        that a thread may iterate over it without the lock.
     map_epoch
-        The job's own count of its maps, below which its record is out of date.
+        The job's own count of its maps; a record with a lower count is out of date.
     epoch, refused
         The last order to resize it that was answered, and whether it was refused.
     due, tries
-        When it is polled next; and polls since it is ending.
+        Time of its next poll; and number of polls since its end began.
     """
 
     number: int
@@ -148,7 +148,7 @@ def question_key(work: dict[str, Any], *asked: object) -> str:
 
 
 def _written(path: object) -> int:
-    """Return when a file was written last; 0: there is none, or none is named."""
+    """Return the time at which a file was written last; 0: it does not exist, or no path is given."""
     with contextlib.suppress(OSError, ValueError):
         return Path(path).stat().st_mtime_ns if isinstance(path, str) else 0
     return 0
@@ -203,21 +203,21 @@ class JobServiceExecutor(JobExecutor):
     Parameters
     ----------
     name
-        Of the scheduler: it stands in the order of each of its jobs.
+        Name of the scheduler; it stands in the order of each of its jobs.
     hosts
         The scheduler's host list.
     clock
-        Seconds; never goes back.
+        Monotonic, in seconds.
     news
-        Called from any thread when there is something new to report.
+        Called from any thread when there is a new report.
     actuator
         Starts the jobs.
     looks
-        Makes what looks at the hosts of the list that can be silent; None: there are none.
+        Makes the probes of the hosts that may not answer; None: all hosts are parts of this machine.
     daemons
-        Give the CPUs of hosts that jobs share, and are what `looks` asks; None: no order asks for that.
+        Allocate CPUs on shared hosts; `looks` probes them. None: no order requires that.
     verbs
-        The calls of the job service; None: the real ones.
+        The calls of the job service; None: the real functions.
     lock
         Guards the attempts.
     """
@@ -255,11 +255,11 @@ class JobServiceExecutor(JobExecutor):
         self._watcher.start()
 
     def carry_out(self, orders: Sequence[Order]) -> None:
-        """Begin to carry orders out.
+        """Begin to carry out orders.
 
         An order to an attempt that is busy with another order is dropped: the scheduler gives it again. An order
-        to end must not meet an order to start half-way, for there would be nothing to end yet. A resize may take
-        long; meanwhile the attempt can be asked and ended.
+        to end must not run at the same time as an order to start: the attempt would not exist yet. A resize may
+        take long; meanwhile the attempt can be asked and ended.
         """
         for order in orders:
             queue = self._queues[type(order)]
@@ -291,7 +291,7 @@ class JobServiceExecutor(JobExecutor):
         return {key: attempt.hosts for key, attempt in self._attempts.items()}
 
     def close(self) -> None:
-        """Stop polling; the jobs go on."""
+        """Stop polling; the jobs continue."""
         self._stop.set()
         self._watcher.join()
         if self._looks is not None:
@@ -302,7 +302,7 @@ class JobServiceExecutor(JobExecutor):
             queue.shutdown(wait=False, cancel_futures=True)
 
     def join(self, host: Host) -> None:
-        """Use one more host from now on."""
+        """Use a further host from now on."""
         here = is_here(host)
         if self._daemons is not None:
             self._daemons.join(host, here=here)
@@ -310,7 +310,7 @@ class JobServiceExecutor(JobExecutor):
             self._looks.join(host, here=here and self._daemons is None)
 
     def end(self, host: str) -> None:
-        """Count a host as taken back."""
+        """Note that a host was taken back."""
         if self._looks is not None:
             self._looks.end(host)
 
@@ -330,15 +330,15 @@ class JobServiceExecutor(JobExecutor):
             else:
                 self._ask(order)
         except (ApplesError, OSError):
-            pass  # the scheduler gives it again, for nothing was reported
+            pass  # nothing was reported, so the scheduler gives the order again
         finally:
             with self._lock:
                 self._doing.discard(doing)
 
     def _known(self, order: AttemptOrder, hosts: Iterable[str]) -> _Attempt:
-        """Return an attempt, polled from now on, which may be on these hosts as well; its next report is complete.
+        """Return an attempt that may also be on these hosts; poll it from now on, and report it completely.
 
-        It has the hosts before the polling thread sees it: when an attempt is over, each of its hosts is
+        It gets the hosts before the polling thread sees it: when an attempt is over, each of its hosts is
         reported as left.
         """
         with self._lock:
@@ -370,18 +370,18 @@ class JobServiceExecutor(JobExecutor):
             if self._has_cpus(order, job):
                 self._verbs.begin(job)
         except SilentDaemonError:
-            return  # it has not begun; the scheduler orders its start, or its end, again
+            return  # the attempt has not begun; the scheduler repeats the order, or ends the attempt
         except (LaunchError, OSError):
             pass  # the record has the reason
         self._known(order, order.hosts)
 
     def _has_cpus(self, order: StartOrder, job: store.StoredJob) -> bool:
-        """Return whether an attempt has the CPUs that it asks for; if a daemon refuses them, it never begins.
+        """Return whether an attempt has the CPUs that it requires; if a daemon refuses them, it never begins.
 
         Raises
         ------
         SilentDaemonError
-            A daemon does not answer; it may give them later.
+            A daemon does not answer; it may allocate them later.
         """
         try:
             self._give_cpus(order, order.hosts)
@@ -393,7 +393,7 @@ class JobServiceExecutor(JobExecutor):
         return True
 
     def _give_cpus(self, order: StartOrder | ResizeOrder, hosts: Collection[str]) -> None:
-        """Allocate CPUs of hosts for an attempt, if it asks for them; raises as `TopologyDaemons.allocate`."""
+        """Allocate CPUs of hosts for an attempt, if it requires them; raises as `TopologyDaemons.allocate`."""
         work = (
             order.work
             if isinstance(order, StartOrder)
@@ -428,7 +428,7 @@ class JobServiceExecutor(JobExecutor):
         }  # fmt: skip
         no_cpus = isinstance(order, StartOrder) and not (
             order.cpus or attached_requirement(work)
-        )  # another order does not tell whether it asks for any
+        )  # only a start order shows whether the attempt requires CPUs
         if self._daemons is not None and not no_cpus:
             scheduled["topologyd"] = {
                 host: socket for host, socket in self._daemons.sockets.items() if socket
@@ -438,7 +438,7 @@ class JobServiceExecutor(JobExecutor):
         return store.create(document, "", identifier=order.folder)
 
     def _never(self, order: AttemptOrder, state: str, reason: str) -> None:
-        """Make the folder of an attempt that must not begin: now it cannot."""
+        """Make the folder of an attempt that must not begin; this prevents a later start."""
         self._create(order, {}).never_begins(state, reason)
 
     def _resize(self, order: ResizeOrder) -> None:
@@ -450,7 +450,7 @@ class JobServiceExecutor(JobExecutor):
             self._move(attempt, order)
         finally:
             with self._lock:
-                # A record that was read meanwhile was reported without its hosts: read it again.
+                # A record that was read during the resize was reported without its hosts: read it again.
                 attempt.resizing, attempt.changed = False, -1
 
     def _move(self, attempt: _Attempt, order: ResizeOrder) -> None:
@@ -461,7 +461,7 @@ class JobServiceExecutor(JobExecutor):
                 with self._verbs.control(attempt.job) as control:
                     busy = control.status()["busy"]
                 if busy:
-                    return  # with a resize of before a restart, or of its user: this order is given again
+                    return  # an earlier resize, by a user or before a restart, goes on: the order is given again
                 self._give_cpus(order, set(order.hosts) - set(before.hosts))
                 self._verbs.resize(attempt.job.id, dict.fromkeys(order.hosts, 1.0))
         except ApplesError as error:
@@ -484,7 +484,7 @@ class JobServiceExecutor(JobExecutor):
         self._report_left(attempt, [(host, order.epoch) for host in attempt.hosts], after.hosts)
 
     def _end(self, order: EndOrder) -> None:
-        """End an attempt, or make sure that it never begins."""
+        """End an attempt, or ensure that it never begins."""
         job = store.StoredJob(self._folder / order.folder)
         if not job.folder.exists():
             with contextlib.suppress(FileExistsError):
@@ -495,7 +495,7 @@ class JobServiceExecutor(JobExecutor):
         self._known(order, order.hosts)
 
     def _ask(self, order: AskOrder) -> None:
-        """Report where an attempt is."""
+        """Report the state of an attempt."""
         job = store.StoredJob(self._folder / order.folder)
         if not order.begun and (not job.folder.exists() or job.unbegun()):
             self._report(JobReport(order.job, order.attempt, AttemptPhase.ABSENT))
@@ -516,7 +516,7 @@ class JobServiceExecutor(JobExecutor):
                 self._left(attempt, host, epoch)
 
     def _left(self, attempt: _Attempt, host: str, epoch: int) -> None:
-        """Report that a host of this machine was left; ask another machine, or a host that has given CPUs."""
+        """Report a host of this machine as left; probe another machine, or a host that has allocated CPUs."""
         daemons = self._daemons
         here = daemons is not None and not daemons.is_far(host)
         looks = None if here and not has_shared(attempt.job) else self._looks
@@ -534,10 +534,10 @@ class JobServiceExecutor(JobExecutor):
             self._report(HostLeft(*where, host, LAST))
 
     def _estimate(self, order: EstimateOrder) -> None:
-        """Report how long a job is going to run, and its best hosts; jobs that are alike are estimated once.
+        """Report a job's run time by its model, and its best hosts; similar jobs share one estimate.
 
-        A model that has not answered in time counts as a model that cannot estimate, also for jobs that are alike:
-        each of them would hold up the estimates of all others for as long.
+        A model that has not answered in time counts as a model that cannot estimate, also for similar jobs: each
+        of them would delay the estimates of all others by the same time.
         """
         work = {**bare(order.work), "hosts": str(self._hosts)}
         asked = {"hosts": order.hosts, "among": order.among, "shares": dict(order.shares)}
@@ -557,7 +557,7 @@ class JobServiceExecutor(JobExecutor):
         )
 
     def _cache(self, like: str, answer: dict[str, Any]) -> None:
-        """Cache an answer for jobs that are alike."""
+        """Cache an answer for similar jobs."""
         with self._lock:
             self._estimates[like] = answer
             if len(self._estimates) > MAX_ESTIMATES:
@@ -577,10 +577,10 @@ class JobServiceExecutor(JobExecutor):
                 if now < attempt.due:
                     continue
                 attempt.due = now + interval
-                with contextlib.suppress(Exception):  # a damaged record keeps no other unread
+                with contextlib.suppress(Exception):  # a damaged record must not block the others
                     self._poll(attempt)
             if self._looks is not None:
-                with contextlib.suppress(Exception):  # the jobs are polled all the same
+                with contextlib.suppress(Exception):  # a failed probe must not block the polls
                     self._looks.step({host for attempt in watched for host in attempt.hosts})
             due = min((attempt.due for attempt in watched), default=now + HOSTS_POLL_SECONDS)
             wait = min(HOSTS_POLL_SECONDS, max(MIN_PAUSE_SECONDS, due - self._clock()))
@@ -588,7 +588,9 @@ class JobServiceExecutor(JobExecutor):
     def _poll(self, attempt: _Attempt) -> None:
         try:
             changed = (attempt.job.folder / "job.json").stat().st_mtime_ns
-        except FileNotFoundError:  # whoever made the folder died before its record was whole
+        except (
+            FileNotFoundError
+        ):  # the process that made the folder died before it completed the record
             reason = "its record was not completed; it never began"
             failed = {"state": "failed", "reason": reason, "exit_code": LaunchError.exit_code}
             attempt.job.write({**store.first_record(attempt.job.id, ""), **failed})
@@ -631,7 +633,7 @@ class JobServiceExecutor(JobExecutor):
             self._report(report)
 
     def _over(self, attempt: _Attempt, record: store.Record) -> None:
-        """Say that an attempt is over, and has left what is of this machine: no process of it is there."""
+        """Report that an attempt is over and has left this machine; no process of it is left here."""
         with self._lock:
             self._attempts.pop(attempt.key, None)
         hosts_failed = (
@@ -645,9 +647,9 @@ class JobServiceExecutor(JobExecutor):
     def _report_failed(
         self, attempt: _Attempt, record: store.Record, daemons: TopologyDaemons
     ) -> None:
-        """Say that its hosts failed an attempt; first which of their daemons is down, for then it is to blame.
+        """Report an attempt with a failed host; before that, report the topology daemons that do not answer.
 
-        A host that is not in the list any more has no daemon here to be asked.
+        A host that left the list has no daemon here to check.
         """
         try:
             for host in sorted(attempt.hosts & daemons.sockets.keys()):

@@ -1,6 +1,6 @@
 """Probe hosts: whether they answer, and whether an attempt has left them.
 
-Other machines are asked over ssh, and hosts whose CPUs jobs share through their topology daemons.
+Probes go over ssh to other machines, and to the topology daemons of hosts with CPUs that jobs share.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from apples.launch.remote.leftovers import remains
 from apples.resources import Host, HostList
 
 CHECKS_AT_ONCE: Final = 8
-"""Hosts that are looked at at the same time."""
+"""Hosts that are probed at the same time."""
 IDLE_SECONDS: Final = 60.0
-"""Between two looks at a host of which nothing is asked."""
+"""Interval between probes of a host that no attempt has to leave."""
 AGAIN_SECONDS: Final = (0.5, 1.0, 2.0, 5.0)
-"""Until a host is asked again that was not empty; the last stands for all that follow."""
+"""Intervals until the next probes of a host that attempts have not left; the last repeats."""
 SILENT_SECONDS: Final = (2.0, 5.0, 10.0, 20.0)
-"""Until a host is asked again that did not answer."""
+"""Intervals until the next probes of a host that did not answer; the last repeats."""
 MISSED_SECONDS: Final = (0.0, 5.0, 15.0, 60.0)
-"""For how long a host is lost that did not answer somebody else though it answers here, each time anew."""
+"""Times for which a host that answers probes is lost after its 1st, 2nd, .. miss (`HostLooks.miss`)."""
 FORGOTTEN_SECONDS: Final = 600.0
-"""After so long without a miss the next counts as the first."""
+"""A miss after this time without another counts as the first."""
 DAEMON_SECONDS: Final = 2.0
-"""Poll interval of a topology daemon that answers; `SILENT_SECONDS` applies to one that does not."""
+"""Poll interval of a topology daemon that answers; `SILENT_SECONDS` applies to a daemon that does not."""
 
 Look = Callable[[Host, Mapping[str, bool]], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """An attempt that is to have left a host: its folder's name is the mark of its processes."""
+    """An attempt that has to leave a host; the name of its folder is the job tag of its processes."""
 
     job: int
     attempt: int
@@ -47,21 +47,21 @@ class _Leaving:
 
 @dataclass
 class _FarHost:
-    """What is asked of a host, and when it is asked next.
+    """The open questions to a host, and the time of its next probe.
 
     Attributes
     ----------
     tries
-        Looks since the last that answered all, or since the last that was answered.
+        Probes since the answer last changed or an attempt was added; the next interval depends on it.
     said
-        Why it could not be asked the last time, empty: it could; None: it was not asked yet.
+        Reason that the last probe failed; empty: it succeeded; None: no probe yet.
     over
-        Whether whoever gave it has taken it back, with all that ran there.
+        Whether the lease of the host is over; its processes ended with it.
     failed
-        Whether the last look here had no answer.
+        Whether the last probe had no answer.
     missed, missed_at, lost_until
-        How often it did not answer somebody else when it had just answered here, when last, and until when it is
-        lost by that, though it answers here.
+        Number of misses although probes succeeded, time of the last miss, and end of the time for which the
+        host counts as lost because of them.
     """
 
     host: Host
@@ -78,20 +78,21 @@ class _FarHost:
 
 
 class HostLooks:
-    """Asks hosts, each by one look at a time that asks all there is to ask of it.
+    """Probes hosts; one probe at a time for each host asks all open questions.
 
     Parameters
     ----------
     hosts
-        Those that are looked at.
+        The hosts to probe.
     here
-        Names of those that are parts of this machine, and never silent.
+        Names of hosts that are parts of this machine; they always answer.
     clock
-        Seconds; never goes back.
+        Monotonic, in seconds.
     say
-        Receives, from any thread, `HostAnswer` where it has changed, and `HostLeft`.
+        Receives, from any thread, a `HostAnswer` after each change, and `HostLeft`.
     look
-        Looks at a host: job -> whether it is over; returns job -> what there is of it. `LaunchError`: no answer.
+        Probes a host: takes job tag -> whether the job is over, returns job tag -> number of processes left.
+        `LaunchError`: no answer.
     every
         Poll interval of a host that answers, in seconds, also while jobs use it. None: hosts in use are not
         polled.
@@ -120,11 +121,11 @@ class HostLooks:
         clock: Callable[[], float],
         say: Callable[[Report], None],
     ) -> HostLooks:
-        """Return what looks at hosts of a list over ssh; the others of the list are parts of this machine."""
+        """Return probes of hosts over ssh; the other hosts of the list are parts of this machine."""
         here = {host.name for host in listed()} - {host.name for host in hosts}
 
         def look(host: Host, jobs: Mapping[str, bool]) -> Mapping[str, int]:
-            now = listed()  # how it is reached may be new
+            now = listed()  # the way to reach the host may have changed
             return remains(now[host.name], now, jobs)
 
         return cls(hosts, here, clock, say, look)
@@ -137,11 +138,11 @@ class HostLooks:
         clock: Callable[[], float],
         say: Callable[[Report], None],
     ) -> HostLooks:
-        """Return what asks the topology daemons of hosts, which take back the CPUs of attempts that leave."""
+        """Return probes of the hosts' topology daemons, which take back the CPUs of attempts that leave."""
         return cls(hosts, (), clock, say, daemons.look, DAEMON_SECONDS if daemons.cpus else None)
 
     def join(self, host: Host, *, here: bool) -> None:
-        """Look at one more host, or at one again that was over; or take it for a part of this machine."""
+        """Probe a new host, or again a host that was over; `here`: the host is a part of this machine."""
         with self._lock:
             if here:
                 self._here |= {host.name}
@@ -152,18 +153,18 @@ class HostLooks:
             self._say(HostAnswer(host.name))
 
     def end(self, host: str) -> None:
-        """Take it that a host was taken back: what was left there of jobs is gone once it cannot be asked."""
+        """Note that a host was taken back; once it does not answer, all attempts there count as gone."""
         with self._lock:
             if host in self._far:
                 self._far[host].over = True
 
     def left(self, job: int, attempt: int, folder: str, host: str, epoch: int) -> bool:
-        """Have it said that an attempt has left a host, once the host says so; False for a part of this machine.
+        """Report `HostLeft` once a probe shows that an attempt has left a host; False: a part of this machine.
 
         Parameters
         ----------
         epoch
-            Of the order by which it leaves; `LAST`: the attempt is over, and what is left of it there is killed.
+            Number of the order to leave; `LAST`: the attempt is over, and the probe kills its processes there.
         """
         if host in self._here:
             return False
@@ -181,10 +182,10 @@ class HostLooks:
             return True
 
     def miss(self, host: str, reason: str) -> None:
-        """Take it that a host did not answer somebody else; it is looked at at once.
+        """Report a host as lost that did not answer outside of a probe, and probe it at once.
 
-        One that answers here each time, and never when it is to be used, is lost for longer and longer. What is
-        left of jobs there is asked meanwhile as ever.
+        A host that answers probes but misses again and again is lost for longer each time. Probes for attempts
+        that leave it continue.
         """
         with self._lock:
             one, now = self._far[host], self._clock()
@@ -197,13 +198,13 @@ class HostLooks:
             self._say(HostAnswer(host, reason))
 
     def used(self, hosts: Collection[str]) -> None:
-        """Take it that hosts have answered somebody else: what they missed before is forgotten."""
+        """Note that hosts answered outside of a probe; their earlier misses do not count any more."""
         with self._lock:
             for host in self._far.keys() & {*hosts}:
                 self._far[host].missed = 0
 
     def silent(self) -> list[str]:
-        """Return the hosts that did not answer when they were asked last, or were taken back."""
+        """Return the hosts that failed their last probe or were taken back."""
         with self._lock:
             return [name for name, one in self._far.items() if one.said or one.over]
 
@@ -213,7 +214,7 @@ class HostLooks:
             return not any(host.busy for host in self._far.values())
 
     def step(self, used: Collection[str]) -> None:
-        """Begin the looks that are due; other machines that jobs use are left alone unless something is asked."""
+        """Start the due probes; unless `every` is set, a host in use is probed only for open questions."""
         now = self._clock()
         with self._lock:
             for one in self._far.values():
@@ -226,7 +227,7 @@ class HostLooks:
                 self._workers.submit(self._ask, one, dict(one.leaving))
 
     def close(self) -> None:
-        """Begin no other look."""
+        """Start no further probe."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, one: _FarHost, asked: Mapping[tuple[int, int], _Leaving]) -> None:

@@ -1,4 +1,4 @@
-"""Which of the free hosts a job gets: by its model where that was asked, else by the host list."""
+"""Choose the hosts of a job: by its application's model if that has answered, else by the host list."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class HostChooser:
     Parameters
     ----------
     prefer
-        By the host list.
+        Chooses by the host list.
     loads
-        Host -> what others want of it; changes with the reports.
+        Host -> its load by others; the caller updates it with each report.
     """
 
     def __init__(self, prefer: HostPreference, loads: Mapping[str, NodeLoad]) -> None:
@@ -40,18 +40,18 @@ class HostChooser:
         speeds: Mapping[str, float],
         anchor: str,
     ) -> tuple[str, ...]:
-        """Return so many of some hosts, which a job gets or keeps.
+        """Return `count` of the hosts, which a job gets or keeps.
 
         Parameters
         ----------
         beside
-            Hosts that it has and keeps as well.
+            Hosts that it also has and keeps.
         lasting
-            Hosts that are leased for long enough.
+            Hosts with leases that last long enough.
         speeds
             Host -> rows a second that it has measured there.
         anchor
-            A host that it cannot leave; empty: there is none.
+            The host that it cannot leave; empty: none.
         """
         kept = [anchor] if anchor in hosts and count else []
         quiet = [host for host in hosts if not self._owner_is_back(host)]
@@ -73,7 +73,7 @@ class HostChooser:
     def _by_model(
         self, job: LiveJob, hosts: Sequence[str], count: int, prefer: HostPreference
     ) -> tuple[str, tuple[str, ...] | None]:
-        """Return who chooses, in words, and the hosts; None: those of the host list."""
+        """Return the source of the choice, in words, and the hosts; None: those of the host list."""
         if not job.host_choices:
             return "the host list; its model cannot choose", None
         for choice, seconds in job.host_choices:
@@ -83,14 +83,14 @@ class HostChooser:
         return "the host list; no set of hosts that its model prefers was free", None
 
     def take_reason(self, job: LiveJob, timeout: float) -> str:
-        """Return who chose the hosts of a job that is started now; empty: the list, its model was not asked."""
+        """Return the source of the hosts of a starting job; empty: the host list, because no model was asked."""
         words = self._chosen_by.pop(job.number, "")
         if not words and job.estimate is None and self.asks(job, tuple(self._prefer.places)):
             return f"the host list; its model had not answered after {timeout:g} s"
         return words
 
     def order(self, job: LiveJob, incarnation: int, hosts: Sequence[str]) -> EstimateOrder:
-        """Return what asks a job's model how long it runs, and which hosts suit it best."""
+        """Return the order that asks a job's model for its run time and its best hosts."""
         one = job.submission
         among = tuple(hosts) if self.asks(job, hosts) else ()
         shares = dict(self._rounded_shares(among))
@@ -99,9 +99,9 @@ class HostChooser:
         )
 
     def asks(self, job: LiveJob, hosts: Sequence[str]) -> bool:
-        """Whether a job's model is asked which hosts are best: it has one, and they are not all alike to it.
+        """Whether a job's model is asked for the best hosts: it has one, and the hosts differ.
 
-        The messages of a job say more of its hosts than its model does.
+        A job with messages needs no model: they determine the hosts better.
         """
         one = job.submission
         if "template" not in one.work or one.messages or one.maximum >= len(hosts):
@@ -121,7 +121,7 @@ class HostChooser:
         return {host: load.share for host, load in self._loads.items()}
 
     def _rounded_shares(self, hosts: Collection[str]) -> list[tuple[str, float]]:
-        """Return the part of a processor that others leave on each host, where that is less than all of it."""
+        """Return the part of a processor that others leave on each host, unless that is all of it."""
         rounded = [
             (host, max(1, round(load.share / SHARE_STEP)) * SHARE_STEP)
             for host, load in sorted(self._loads.items())

@@ -12,27 +12,27 @@ from apples.cluster.orders import HostLease
 from apples.scheduling.jobs import JobKind
 
 NOTED_SECONDS: Final = 2.0
-"""A lease whose end has changed by less is the same lease."""
+"""A smaller change of the end is ignored."""
 GIVEN_ON_SECONDS: Final = 10.0
-"""Time in which another allocation may get a host that was taken back: until then what runs there goes on."""
+"""Time in which another allocation may get a host that was taken back; until then its processes may continue."""
 MOVABLE: Final = (JobKind.MALLEABLE, JobKind.EVOLVING)
 """Kinds of jobs that can leave a host while they run."""
 
 
 class HostLeases:
-    """Until when hosts can be used. A lease is not recorded: it is reported again after a restart.
+    """The leases of hosts. They are not recorded, because they are reported again after a restart.
 
     Parameters
     ----------
     vacate_seconds
-        Before the end of its lease, from when on a host gets no job.
+        Time before the end of a lease in which the host gets no job.
 
     Attributes
     ----------
     ending
-        Hosts that get no job any more, since their lease is about to end.
+        Hosts that get no job any more, because their lease ends soon.
     too_short
-        Jobs that wait since the free hosts were not leased for long enough.
+        Jobs that wait because the leases of the free hosts were too short.
     """
 
     def __init__(self, vacate_seconds: float) -> None:
@@ -88,7 +88,7 @@ class HostLeases:
         return now >= self._over_since.get(host, inf) + GIVEN_ON_SECONDS
 
     def lasts(self, host: str, job: LiveJob, now: float) -> bool:
-        """Whether a host can be used until a job would end that is started now."""
+        """Whether a host can be used until a job would end if it started now."""
         return now + job.requested <= self._leases.get(host, (inf, ""))[0]
 
     def lasting(self, job: LiveJob, hosts: int, now: float) -> tuple[int, int]:
@@ -98,14 +98,14 @@ class HostLeases:
         return needs, hosts - bisect_left(self._ends, now + job.requested)
 
     def is_too_short(self, job: LiveJob, hosts: int, now: float) -> bool:
-        """Whether a waiting job is not shown to the policy, since no hosts stay long enough for it."""
+        """Whether a waiting job is hidden from the policy, because too few hosts stay long enough for it."""
         if not self._leases or job.submission.kind in MOVABLE:
             return False
         needs, lasting = self.lasting(job, hosts, now)
         return lasting < needs or job.number in self.too_short
 
     def wait_reason(self, job: LiveJob, hosts: int, now: float) -> str:
-        """Return why a job waits that no leases are long enough for; empty: that is not why."""
+        """Return the reason that a job waits for longer leases; empty: it does not."""
         if not self.is_too_short(job, hosts, now):
             return ""
         needs, lasting = self.lasting(job, hosts, now)
@@ -124,6 +124,6 @@ class HostLeases:
         return f"{source} ends in {end - now:.0f} s" if end > now else f"{source} is over"
 
     def vacate_reason(self, host: str, now: float) -> str:
-        """Return why a job has to leave a host whose lease is about to end."""
+        """Return the reason that a job has to leave a host with a lease that ends soon."""
         end, source = self._leases[host]
         return f"{source} ends in {max(0.0, end - now):.0f} s"

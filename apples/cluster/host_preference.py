@@ -1,6 +1,6 @@
-"""Which of some hosts a job gets and gives up: those of one site where it suffices, the fastest first.
+"""Choose the hosts that a job gets or keeps: of one site if that has enough, the fastest first.
 
-A job whose messages are known gets hosts that are near each other instead, where that makes a difference.
+A job with known messages gets hosts that are near each other instead, if that reduces its communication.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ from apples.resources import HostList
 from apples.resources.distances import between, host_distances
 
 WEIGHED = 64
-"""Hosts among which the nearest to each other are looked for: the fastest, and those chosen without messages."""
+"""Candidates for a set of near hosts: those chosen without messages, then the fastest."""
 WORTH = 0.02
-"""Part of bytes times distance that other hosts must save."""
+"""Least relative saving of bytes times distance for which other hosts are chosen."""
 LITTLE = 0.01
-"""What the slowest host counts beside all messages: speed decides between sets that are as near."""
-# Few beginnings, because this runs in the scheduler's deciding thread.
+"""Weight of the slowest host relative to all messages: speed decides between equally near sets."""
+# Few starts, because this runs in the scheduler's deciding thread.
 STARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class HostPreference:
-    """Chooses hosts as the strips of an application want them, by what a host list says: one weather for all jobs.
+    """Chooses hosts for strip applications by the host list, with the same loads for all jobs.
 
-    A strip application is as fast as the sum of its hosts' speeds, and waits for the links between them at each
-    iteration. So a set within one site comes first, however fast others are; among sites that suffice the one
-    whose hosts are fastest together; and where none suffices, as few sites as possible.
+    The speed of a strip application is the sum of its hosts' speeds, and each iteration waits for the links
+    between them. So hosts of one site come first, even if others are faster. Of the sites with enough hosts, the
+    site with the fastest set wins; if none has enough, as few sites as possible are used.
 
     Attributes
     ----------
     places
         Host -> its site, and its speed in points a second.
     own
-        Host -> its speed as one job has measured it, by which that job chooses among these hosts; in other units.
+        Host -> its speed as measured by one job, in that job's units; used if all candidates are measured.
     listed
-        The hosts with their links; None: how far they are from each other is not known.
+        The hosts with their links; None: their distances are not known.
     messages
-        Square: what each host of one job sends each; empty: not known.
+        Square matrix: amount that each host of one job sends each other host; empty: not known.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class HostPreference:
 
     @classmethod
     def of(cls, hosts: HostList) -> HostPreference:
-        """Return the preference among hosts of a list; one that says no speed counts as the slowest."""
+        """Return the preference among hosts of a list; a host without a speed counts as the slowest."""
         dedicated = {one.name: one.seconds_per_point for one in hosts}
         slowest = max((each for each in dedicated.values() if each), default=1.0)
         places = {
@@ -65,7 +65,7 @@ class HostPreference:
         return cls(places, listed=hosts)
 
     def under(self, shares: Mapping[str, float]) -> HostPreference:
-        """Return the preference while others leave these parts of some hosts' processors.
+        """Return the preference if hosts offer only these parts of their processors.
 
         Examples
         --------
@@ -79,12 +79,12 @@ class HostPreference:
         return replace(self, places=places, own={})
 
     def measured(self, speeds: Mapping[str, float]) -> HostPreference:
-        """Return the preference among those hosts whose speeds a job has measured; among others as it is."""
+        """Return the preference with the speeds that a job has measured; they apply only among measured hosts."""
         known = {host: speed for host, speed in speeds.items() if host in self.places}
         return replace(self, own=known)
 
     def alike(self, hosts: Collection[str]) -> bool:
-        """Whether nothing is known by which one of these hosts could be better for a job than another.
+        """Whether the known properties of these hosts are equal, so that a job has no reason to prefer any.
 
         Examples
         --------
@@ -107,18 +107,18 @@ class HostPreference:
         return len(known) == len(hosts) and len(facts) < 2
 
     def talking(self, messages: tuple[tuple[int, ...], ...]) -> HostPreference:
-        """Return the preference of a job whose hosts send each other so much."""
+        """Return the preference of a job with these messages between its hosts."""
         return replace(self, messages=messages)
 
     def best(
         self, hosts: Iterable[str], count: int, beside: Collection[str] = ()
     ) -> tuple[str, ...]:
-        """Return so many of some hosts, the best first.
+        """Return the best `count` of the hosts, the best first.
 
         Parameters
         ----------
         beside
-            Hosts that the job has and keeps: its sites come first.
+            Hosts that the job has and keeps: their sites come first.
         """
         hosts = list(hosts)
         if self.own and not all(host in self.own for host in hosts):
@@ -131,7 +131,7 @@ class HostPreference:
     def _fastest(
         self, hosts: Sequence[str], count: int, beside: Collection[str]
     ) -> tuple[str, ...]:
-        """Return so many hosts of as few sites as can be, the fastest first."""
+        """Return `count` hosts of as few sites as possible, the fastest first."""
         sites: dict[str, list[str]] = {}
         for host in sorted(hosts, key=self._speed, reverse=True):
             sites.setdefault(self._site(host), []).append(host)
@@ -143,7 +143,7 @@ class HostPreference:
         return tuple(chosen)
 
     def _nearest(self, hosts: Sequence[str], chosen: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those that send their messages least far; `chosen` where others are no nearer."""
+        """Return the set with the least bytes times distance; `chosen` unless that saves at least `WORTH`."""
         from apples.topology.mapping import PlacementProblem, place  # noqa: PLC0415 - loads numpy
 
         assert self.listed is not None  # noqa: S101 - for the type checker: `best` looks
@@ -172,7 +172,7 @@ class HostPreference:
         return tuple(names[number] for number in sorted(found))
 
     def said(self, hosts: Collection[str]) -> str:
-        """Return in words what was chosen."""
+        """Return the chosen hosts and their sites as text."""
         sites = sorted({self._site(host) for host in hosts})
         where = f"site {sites[0]}" if len(sites) == 1 else f"sites {', '.join(sites)}"
         return f"{', '.join(hosts)} of {where}"
@@ -180,7 +180,7 @@ class HostPreference:
     def _worth(
         self, hosts: Collection[str], count: int, is_own: bool
     ) -> tuple[bool, bool, int, float]:
-        """Return by what a site is preferred: the job's own, one that suffices, or has most, and the fastest."""
+        """Return the sort key of a site: the job's own site, enough hosts, most hosts, greatest speed."""
         taken = list(hosts)[:count]
         speed = sum(map(self._speed, taken))
         return is_own, len(taken) == count, len(taken), speed

@@ -1,9 +1,9 @@
-"""What a live scheduler was told, as its log has it: by it every decision can be made again (`replay`).
+"""The inputs of a live scheduler in its log, from which a replay repeats every decision (`replay`).
 
-The log has a record of each change of the state. That is enough to go on after a crash, and too little to see why
-it was decided so: passes have their moments, jobs say how fast they are, hosts answer or do not. An *input* is one
-thing that the scheduler was told, with the time, if that had an effect or entered a decision; what changed nothing
-is not kept. Inputs are written with the next record, so they cost no sync of their own.
+The records of the log hold each change of the state. They suffice for a recovery, but not to explain a decision,
+which also depends on the times of passes, reported speeds and answers of hosts. An *input* is a request, a report
+or a tick with its time. The log keeps it if it had an effect or entered a decision. Inputs are written with the
+next record, so they need no sync of their own.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from apples.cluster.orders import (
 from apples.cluster.state import Record
 
 Input = list[Any]
-"""``[time, verb, what it is about ..]``."""
+"""``[time, verb, subject ..]``."""
 BEGUN: Final = "begun"
-"""What the record does with which the inputs of a start of the scheduler begin."""
+"""Kind of the record after which the inputs of a start of the scheduler begin."""
 HEAR: Final = "hear"
-"""What a record does that has inputs only."""
+"""Kind of a record with inputs alone."""
 MAX_INPUTS: Final = 200
-"""So many are written without a record that has an effect."""
+"""Number of inputs that are written at the latest, even without another record."""
 MAX_BYTES: Final = 1 << 16
-"""Of the inputs of one record."""
+"""Limit of the inputs of one record."""
 
 REPORTS: Final[Mapping[str, type[Report]]] = {
     "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate,
@@ -50,7 +50,7 @@ def _default(one: Field[Any]) -> Any:
 
 _VERBS = {kind: verb for verb, kind in REPORTS.items()}
 _MEASURED = {"iteration", "iterations", "speeds", "messages", "anchor", "verifying_until"}
-"""What a job says of itself all the time: inputs of their own have it where it enters a decision."""
+"""Frequently reported fields, absent from a report's input; separate inputs hold them if they enter a decision."""
 
 
 REQUIRED: Final = {
@@ -68,7 +68,7 @@ _OTHERS: Final = {
 
 
 def report_input(report: Report) -> list[Any]:
-    """Return a report as the words of an input: what each of its kind has, and by name what this one has besides.
+    """Return a report as the items of an input: its required fields, then a mapping of fields with other values.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def report_input(report: Report) -> list[Any]:
 
 
 def written(value: Any) -> Any:
-    """Return a value as a log can have it: JSON has no infinity.
+    """Return a value in the form that the log can hold: JSON has no infinity.
 
     Examples
     --------
@@ -105,14 +105,14 @@ def written(value: Any) -> Any:
 
 
 class InputLog:
-    """The inputs since they were last taken."""
+    """The inputs since the last `take`."""
 
     def __init__(self) -> None:
         self._kept: list[Input] = []
         self._told: defaultdict[str, dict[Any, tuple[Any, ...]]] = defaultdict(dict)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of inputs."""
         return len(self._kept)
 
     def note(self, at: float, verb: str, *words: Any) -> None:
@@ -120,7 +120,7 @@ class InputLog:
         self._kept.append([at, verb, *written(words)])
 
     def tell(self, at: float, verb: str, about: int | str, *words: Any) -> None:
-        """Keep what enters a decision, if no input has said it before; at first there is nothing of anything."""
+        """Keep a fact that enters a decision if it differs from the last on its subject, initially empty."""
         before = self._told[verb].get(about)
         if before == words or (before is None and not any(words)):
             return
@@ -128,23 +128,23 @@ class InputLog:
         self.note(at, verb, about, *words)
 
     def forget(self, verb: str, about: int | str | None = None) -> None:
-        """Have there be nothing of something, or of all, again."""
+        """Forget the last input on a subject, or on all subjects of a verb."""
         if about is None:
             self._told[verb].clear()
         else:
             self._told[verb].pop(about, None)
 
     def take(self) -> list[Input]:
-        """Return the inputs, and keep them no longer."""
+        """Return the inputs and remove them."""
         found, self._kept = self._kept, []
         return found
 
 
 def with_inputs(records: Sequence[Record], inputs: Sequence[Input]) -> Sequence[Record]:
-    """Return records that have some inputs too.
+    """Return records that include the inputs.
 
-    The last has them, and others of their own where it would be too long to be read again. One input that is
-    as long alone is left out.
+    The last record takes the inputs; those beyond `MAX_BYTES` get records of their own before it. An input that is
+    longer alone is left out.
 
     Examples
     --------

@@ -1,6 +1,7 @@
-"""How long a job is going to run, and which hosts suit it best, by its application's model.
+"""Run time and best hosts of a job by its application's model.
 
-It loads all that planning needs and runs a user's model: a child process calls it (`apples.jobs.children`).
+The module loads the whole planning code and runs a user's model, so a child process calls it
+(`apples.jobs.children`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from apples.resources import read_host_list
 from apples.resources.schedule import Estimate
 
 MAX_CHOICES: Final = 3
-"""Sets of hosts that are chosen for a job: each takes up to three plans."""
+"""Sets of hosts that are chosen for a job; each takes up to three plans."""
 MIN_SHARE: Final = 1e-3
-"""The least part of a processor that a host is planned with."""
+"""Least part of a processor in a plan."""
 
 
 def estimate(
@@ -31,29 +32,29 @@ def estimate(
     among: Sequence[str] = (),
     shares: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Return the run time of a job on as many of the hosts that it would get first, and its best hosts.
+    """Return the run time of a job on the `hosts` hosts that it would get first, and its best hosts.
 
-    Nothing is measured; what past runs have taught counts, unless it is to be planned from static values.
+    Nothing is measured; results of past runs count, unless the job plans with static values.
 
     Parameters
     ----------
     order
-        The job's, with its scheduler's host list.
+        The job's order, with its scheduler's host list.
     among
-        The hosts to choose from; empty: none are chosen.
+        The hosts to choose from; empty: no choice is made.
     shares
-        Host -> the part of a processor that others leave there; 1 where not named.
+        Host -> the part of a processor that others leave there; 1 for hosts that are absent.
 
     Returns
     -------
-    ``seconds``: the later bound of the interval in which four runs of five end, the start included, since other
-    jobs are let in before the job by it. ``choices``: sets of hosts with the seconds of a run on them, the best
+    ``seconds``: the upper bound of the interval in which four runs of five end, the start included; the policy
+    starts other jobs before this job by it. ``choices``: sets of hosts with the seconds of a run on them, the best
     first.
 
     Raises
     ------
     ApplesError
-        There is neither an estimate nor a choice, or a file does not say what it should.
+        There is neither an estimate nor a choice, or a file is invalid.
     """
     spec = read(order)
     if isinstance(spec, ProgramSpec):
@@ -101,16 +102,16 @@ def _seconds(spec: JobSpec | UnitsSpec, hosts: int) -> float:
 def choose(
     spec: JobSpec, among: Sequence[str], count: int, shares: Mapping[str, float]
 ) -> list[tuple[list[str], float]]:
-    """Return sets of so many hosts, the best first, each with the seconds that a run on them is estimated to take.
+    """Return sets of `count` hosts, the best first, each with the estimated seconds of a run on them.
 
-    The agent plans as it will when the job is started, by the job's own blueprint, model, objective and wishes,
-    under the host list's values, what past runs have taught, and the shares. If it chooses fewer hosts, the
-    first of the list are added. A set is taken only where its estimate is better than that of the list's hosts.
+    The agent plans as at the start of the job, by the job's own blueprint, model, objective and preferences, with
+    the values of the host list, the results of past runs, and the shares. If it chooses fewer hosts, the first of
+    the list are added. A set is taken only if its estimate is better than that of the list's first hosts.
 
     Raises
     ------
     InfeasibleError
-        There is no plan on any set.
+        No set has a plan.
     """
     run = replace(spec.run, weather="static", learned=spec.run.uses_learned)
     information = _under(load(run), shares)
@@ -144,13 +145,13 @@ def choose(
 
 
 def _estimate(run: RunSpec, information: InformationPool, on: Sequence[str]) -> Estimate | None:
-    """Return what the agent chooses among hosts; None: there is no plan on them."""
+    """Return the agent's choice among hosts; None: they have no plan."""
     found = plan(replace(run, on=tuple(on)), information)
     return None if found.refusal is not None else found.estimate
 
 
 def _at_most(information: InformationPool, hosts: int) -> InformationPool:
-    """Return the pool with so many hosts as the most that its user allows, unless that is fewer."""
+    """Return the pool with a maximum number of hosts, unless its user allows fewer."""
     specifications = information.specifications
     limits = specifications.constraints
     most = min(hosts, limits.maximum_hosts or hosts)
@@ -161,7 +162,7 @@ def _at_most(information: InformationPool, hosts: int) -> InformationPool:
 
 
 def _under(information: InformationPool, shares: Mapping[str, float]) -> InformationPool:
-    """Return the pool under the weather that all jobs are planned for: what others leave of hosts' processors."""
+    """Return the pool with the processor shares that others leave, which all jobs are planned with."""
     conditions = information.conditions
     hosts = tuple(
         replace(host, cpu=host.cpu * max(MIN_SHARE, min(1.0, shares.get(host.name, 1.0))))

@@ -1,4 +1,4 @@
-"""The log of a live scheduler: what it has decided is on the disk before anybody hears of it."""
+"""The log of a live scheduler: its decisions are on the disk before they leave it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ JOURNAL: Final = "journal"
 HISTORY: Final = "history-"
 """Start of the names of files in which versions before 0.3 kept ended jobs, a line each."""
 SPARE_LINES: Final = 2000
-"""The log is written anew when it has more lines than twice its state's, and these."""
+"""The log is rewritten when it has more lines than twice those of its state plus this number."""
 MAX_BYTES: Final = 56 << 20
-"""The log is written anew above this size: a file of more than 64 MiB cannot be read."""
+"""The log is rewritten above this size: a file of more than 64 MiB cannot be read."""
 
 
 class SchedulerLog:
@@ -32,7 +32,7 @@ class SchedulerLog:
     LaunchError
         Another scheduler works on this directory.
     UsageError
-        Others can write to it: they would choose what this user runs. Permanent.
+        Other users can write to it, and could choose the programs that this user runs. Permanent.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -48,7 +48,7 @@ class SchedulerLog:
 
     @classmethod
     def open(cls, directory: Path) -> SchedulerLog:
-        """Open the log of a directory, which is made if need be."""
+        """Open the log of a directory; create the directory if it does not exist."""
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder = Folder.open(directory, links=True)
@@ -58,12 +58,12 @@ class SchedulerLog:
             raise unusable(str(directory), error) from None
 
     def recover(self) -> tuple[SchedulerState, list[str]]:
-        """Return the state that the log has, and what is wrong with the log, one line each.
+        """Return the state in the log, and the defects of the log, one line each.
 
         Raises
         ------
         LaunchError
-            It cannot be read, or is another program's.
+            The log cannot be read, or belongs to another program.
         """
         try:
             found = self._journal.recover()
@@ -75,22 +75,22 @@ class SchedulerLog:
         return state, problems
 
     def read(self) -> SchedulerState:
-        """Return the state that is on the disk now; nothing is changed.
+        """Return the state that is on the disk now; change nothing.
 
         Raises
         ------
         LaunchError
-            It cannot be read. Transient.
+            The log cannot be read. Transient.
         """
         return read_state(self._folder)
 
     def commit(self, records: Sequence[Record], state: SchedulerState) -> None:
-        """Have records be on the disk under one sync; where a file failed or jobs were moved, the whole state.
+        """Append records under one sync; after a failure, or if the log is too long, write the whole state.
 
         Raises
         ------
         JournalError
-            They are not. Transient: the next call writes the whole state.
+            Nothing was written. Transient: the next call writes the whole state.
         """
         fits = self._journal.lines + len(records) <= self._least
         if self.whole and fits and self._journal.bytes < MAX_BYTES:
@@ -99,7 +99,7 @@ class SchedulerLog:
             self.rewrite(state)
 
     def rewrite(self, state: SchedulerState, *more: Record) -> None:
-        """Have the log be this state, more records, and nothing else; all or nothing."""
+        """Replace the log by the records of this state and more records, all or nothing."""
         self._journal.rewrite([*state.records(), *more])
         self._least = 2 * self._journal.lines + SPARE_LINES
 
@@ -110,7 +110,7 @@ class SchedulerLog:
     def import_history(self, name: str, wall: float) -> list[str]:
         """Store the jobs of an earlier version's files in the history, then rename each file that was read.
 
-        Return what could not be read or stored, one line each.
+        Return the failures, one line each.
         """
         found, files, problems = read_history(self._folder)
         if files:
@@ -124,23 +124,23 @@ class SchedulerLog:
 
     @property
     def whole(self) -> bool:
-        """Whether the last that was written is on the disk."""
+        """Whether the last write reached the disk."""
         return self._journal.whole
 
     def close(self) -> None:
-        """Give files and directory back, and with it the lock."""
+        """Close the files and release the lock of the directory."""
         self._journal.close()
         self.history.close()
         self._folder.close()
 
 
 def read_state(folder: Folder) -> SchedulerState:
-    """Return the state that the log in a folder has, whoever works on it.
+    """Return the state in the log of a folder, also while a scheduler works on it.
 
     Raises
     ------
     LaunchError
-        It cannot be read. Transient.
+        The log cannot be read. Transient.
     """
     try:
         records, _, _ = parse(folder.read(JOURNAL))
@@ -150,7 +150,7 @@ def read_state(folder: Folder) -> SchedulerState:
 
 
 def read_history(folder: Folder) -> tuple[list[LiveJob], list[str], list[str]]:
-    """Return the jobs in an earlier version's files of the history, the files read, and what could not be read."""
+    """Return the jobs in an earlier version's history files, the names of the files read, and the failures."""
     found, files, problems = dict[int, LiveJob](), list[str](), list[str]()
     for name in folder.names():
         if name.startswith(HISTORY) and name.endswith(".jsonl"):
@@ -174,7 +174,7 @@ def read_history(folder: Folder) -> tuple[list[LiveJob], list[str], list[str]]:
 
 
 def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:
-    """Return the state that records make, and which of them cannot be read."""
+    """Return the state that records lead to, and a line for each invalid record."""
     state, problems = SchedulerState(), list[str]()
     for record in records:
         try:

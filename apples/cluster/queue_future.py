@@ -1,8 +1,8 @@
-"""The future of a queue as it is now: when what waits will start, and what another policy or machine would change.
+"""Prediction of a queue: the starts of its waiting jobs, and the effects of another policy or machine.
 
-The queue of a live scheduler is put into the simulator as it is: what runs with what is left of it, what waits in
-its order. How long a job will really take is drawn from what such jobs took before, as a part of their estimates;
-jobs that are still to come are drawn from those that came. Many such draws make an interval.
+The simulator gets the present queue of a live scheduler: the running jobs with their remaining work, and the
+waiting jobs in their order. Run times are drawn from the ratios of run time to estimate of similar past jobs.
+Later arrivals are drawn from past arrivals. Intervals come from many such draws.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from apples.simulation.run import simulate
 from apples.simulation.workload import Workload, instants
 
 MIN_PAST = 10
-"""Runs that are over, below which nothing is said of how long others take."""
+"""Ended runs below which run times are not drawn."""
 ALIKE = ((3, 20), (4, 20), (8, 40))
-"""Runs alike that are enough to draw from, and the latest that count: of the same user, name, estimate and hosts;
-of the same user, name and estimate; of the same user and name."""
+"""Fewest similar runs to draw from, and the number of the latest that count, by similarity: the same user, name,
+estimate and hosts; the same user, name and estimate; the same user and name."""
 MIN_LONGER = 3
 MIN_DRAWS = 20
 # Draws are independent, but real queues are alike for days: drawn intervals of 80 % held 55 to 75
 # % of the starts. So past errors correct them (normalised conformal prediction).
 DRAWS = 100
 LEVELS = (0.1, 0.9)
-"""Parts of the starts that are to be below the ends of their intervals."""
+"""Levels of the starts' distribution at the two ends of an interval."""
 NEAR_SECONDS, NEAR = 60.0, 0.1
-"""Times that differ by so much, or by this part, count as the same where the likeliest is sought."""
+"""Times that differ by at most this, in seconds or relative, count as equal in the search for the likeliest."""
 SCORE_DRAWS = 40
 MAX_SCORES = 80
 PRIOR_SCORES = (-1.5, -1.0, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 1.5)
-"""What is taken for known before there are others: that draws are about right."""
+"""Scores before real ones exist: they assume that the draws are about right."""
 WAITED_SECONDS = 1.0
-"""A job that was started sooner did not wait."""
+"""A job that starts sooner after its submission did not wait."""
 NOW = 1e-3
-"""Second of the simulation that is now: what runs came at 0, what waits comes now."""
+"""Present time in the simulation, in seconds: running jobs arrive at 0, waiting jobs now."""
 SHORTEST = 1e-3
 MAX_TO_COME = 400
 STEPS = 10
@@ -64,21 +64,21 @@ Interval = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class QueueFuture:
-    """What many draws of a queue's future say together.
+    """The summary of many draws of a queue's future.
 
     Attributes
     ----------
     starts
-        Job that waits -> the interval of its start and the likeliest, seconds from now: (from, likeliest, to).
-        None: it is larger than what is in service.
+        Waiting job -> its start in seconds from now: (low, likeliest, high). None: it needs more nodes than are
+        in service.
     ends
-        Job -> the interval of its end, in the same way; of a job that is not larger than what is in service.
+        Job -> its end, in the same form; jobs that need more nodes than are in service are absent.
     wait, response
-        Seconds from now to the start of a job that waits, and to the end of any, in the mean.
+        Mean seconds from now to the start of the waiting jobs, and to the end of all jobs.
     over
-        Seconds until all of them are over.
+        Mean seconds until all jobs are over.
     draws
-        How many there were. 1: nothing is known of run times, and each job takes what was estimated.
+        Number of draws. 1: run times are not known, and each job takes its estimate.
     """
 
     starts: Mapping[int, Interval | None]
@@ -92,7 +92,7 @@ class QueueFuture:
 
 @dataclass(frozen=True, slots=True)
 class _Prediction:
-    """The drawn start and end of a job when it came, seconds from then."""
+    """The predicted start and end of a job at its submission, in seconds from then."""
 
     time: float
     start: Interval
@@ -103,9 +103,9 @@ class QueueForecaster:
     """Predicts the future of queues under one policy, and corrects its intervals by its past errors.
 
     The error of a past prediction is measured in units of its interval's halves; the quantiles of the last errors
-    are the ends of the next intervals (normalised conformal prediction). So the drawn run times may be wrong, or
-    those of a day be alike, and the intervals still hold about as often as they say. For a job that was in no
-    queue it was asked about, the prediction is computed again from what was known when the job came.
+    are the ends of the next intervals (normalised conformal prediction). So the intervals keep about their stated
+    coverage even if the drawn run times are wrong or correlated. The prediction for a past job without one is
+    computed from the state of the queue at its submission.
     """
 
     def __init__(self, policy: SchedulingPolicy) -> None:
@@ -123,12 +123,12 @@ class QueueForecaster:
         seconds: float = inf,
         recompute: int = MAX_SCORES,
     ) -> QueueFuture:
-        """Return the future of a queue; learning takes about as long again at most.
+        """Return the future of a queue; learning takes at most about as long again.
 
         Parameters
         ----------
         recompute
-            Past jobs, the latest first, whose predictions are computed again if there are none.
+            Number of past jobs without a prediction for which it is computed now, the latest first.
         """
         began = perf_counter()
         found = simulate_queue(snapshot, self.policy, seed=seed, draws=draws, seconds=seconds)
@@ -148,7 +148,7 @@ class QueueForecaster:
         return replace(found, starts=starts, ends=ends, seconds=perf_counter() - began)
 
     def _remember(self, snapshot: QueueSnapshot, found: QueueFuture) -> None:
-        """Keep the first prediction for each job, until the job is among the past ones no more."""
+        """Keep the first prediction of each job, as long as the job is in the snapshot."""
         known = {past.job.number for past in snapshot.past} | {job.number for job in snapshot.jobs}
         kept = {job: one for job, one in self._predictions.items() if job in known}
         for job, start in found.starts.items():
@@ -157,7 +157,7 @@ class QueueForecaster:
         self._predictions = kept
 
     def _learn(self, snapshot: QueueSnapshot, seed: int, until: float, recompute: int) -> None:
-        """Score the predictions for the last jobs that waited and started, and for the last that are over."""
+        """Score the predictions of the last jobs that waited and started, and of the last that are over."""
         past = snapshot.past
         waited = [
             k for k, one in enumerate(past)
@@ -183,7 +183,7 @@ class QueueForecaster:
                 del scores[min(scores)]
 
     def _score(self, scores: dict[int, float], past: PastJob, true: float | None, of: str) -> None:
-        """Keep the error of a prediction: in units of its upper half if it was too early, else of the lower."""
+        """Keep the error of a prediction, in units of the upper half if it was too early, else of the lower."""
         prediction = self._predictions.get(past.job.number)
         if prediction is None or true is None or past.job.number in scores:
             return
@@ -195,7 +195,7 @@ class QueueForecaster:
 def _as_predicted(
     past: Sequence[PastJob], k: int, nodes: int, policy: SchedulingPolicy, seed: int
 ) -> _Prediction | None:
-    """Return the prediction for a job from what was known when it came; None: too little was known."""
+    """Return the prediction of a job from the state at its submission; None: too little was known then."""
     one = past[k]
     found = simulate_queue(
         _as_it_was(past, k, nodes), policy, seed=seed + one.job.number, draws=SCORE_DRAWS
@@ -207,7 +207,7 @@ def _as_predicted(
 
 
 def _as_it_was(past: Sequence[PastJob], k: int, nodes: int) -> QueueSnapshot:
-    """Return the queue when a job came, as far as was known then; on the nodes that there are now."""
+    """Return the queue at the submission of a job, as known then; on the nodes that are there now."""
     now = past[k].submitted
     running, waiting, known = [], [], []
     free = nodes
@@ -233,7 +233,7 @@ def _half(end: float, middle: float) -> float:
 
 
 def _corrected(interval: Interval, errors: Mapping[int, float]) -> Interval:
-    """Return an interval with other ends; a shift of the middle would miss the run time that most runs take."""
+    """Return an interval with corrected ends; a shift of the middle would miss the most frequent run time."""
     first, middle, last = interval
     scores = sorted([*PRIOR_SCORES, *errors.values()])
     low, high = (
@@ -244,7 +244,7 @@ def _corrected(interval: Interval, errors: Mapping[int, float]) -> Interval:
 
 
 def _quantile(scores: Sequence[float], part: float) -> float:
-    """Return the score of this part of all, outward: with few of them the first or the last."""
+    """Return a quantile of the scores, rounded outward: of few scores the first or the last."""
     count = len(scores)
     rank = ceil((count + 1) * part) if part > 0.5 else floor((count + 1) * part)
     return scores[min(max(rank, 1), count) - 1]
@@ -258,12 +258,12 @@ def simulate_queue(
     draws: int = DRAWS,
     seconds: float = inf,
 ) -> QueueFuture:
-    """Return the future of a queue under a policy, as it is drawn.
+    """Return the uncorrected future of a queue under a policy.
 
     Parameters
     ----------
     draws
-        As many, or after `MIN_DRAWS` of them what `seconds` allow.
+        Number of draws; after `MIN_DRAWS` of them, `seconds` ends the simulation earlier.
     """
     began = perf_counter()
     fitting = [job for job in snapshot.jobs if job.nodes or _least(job, policy) <= snapshot.nodes]
@@ -327,9 +327,9 @@ def _summed(
 
 
 def _intervals(drawn: Numbers) -> list[Interval]:
-    """Return the interval of each column and its likeliest time, the median of the most draws near each other.
+    """Return each column's interval and likeliest time: the median of the largest group of draws near each other.
 
-    Runs of a program often take one of a few times, and the median of all draws may lie between these.
+    Runs of a program often take one of a few times; the median of all draws can lie between these.
     """
     ordered = np.sort(drawn, axis=0)
     first, last = np.quantile(ordered, LEVELS, axis=0)
@@ -345,7 +345,7 @@ def _intervals(drawn: Numbers) -> list[Interval]:
 
 # ------------------------------------------------------------------------------- run times
 class _RunTimes:
-    """The parts of their estimates that the latest runs took, sorted: of runs more and more unlike a job."""
+    """The ratios of run time to estimate of the latest runs, sorted, in groups of decreasing similarity."""
 
     def __init__(self, past: Sequence[PastJob]) -> None:
         over = [(one.ended or 0.0, k) for k, one in enumerate(past) if one.ratio is not None]
@@ -375,14 +375,14 @@ class _RunTimes:
 
 
 def _keys(job: QueuedJob) -> tuple[tuple[Any, ...], ...]:
-    """Return the keys of runs alike, one for each row of `ALIKE`."""
+    """Return the keys of similar runs, one for each row of `ALIKE`."""
     return (job.alike, job.requested, job.maximum), (job.alike, job.requested), (job.alike,)
 
 
 def _runs_drawn(
     jobs: Sequence[QueuedJob], times: _RunTimes, rng: np.random.Generator, draws: int
 ) -> Numbers:
-    """Return run times on `maximum` nodes, seconds, a row a draw: longer than what is done already."""
+    """Return run times on `maximum` nodes in seconds, a row a draw: none shorter than the work done already."""
     columns = []
     for job in jobs:
         if job.measured:
@@ -393,13 +393,13 @@ def _runs_drawn(
             if len(ratios) - shorter >= MIN_LONGER:
                 columns.append(job.requested * ratios[rng.integers(shorter, len(ratios), draws)])
                 break
-        else:  # longer than nearly all before it: as long again in half of the draws, ten times at most
+        else:  # longer than nearly all before: at least twice `done` in half of the draws, at most ten times
             columns.append(job.done / np.maximum(rng.random(draws), 0.1))
     return np.array(columns).reshape(len(jobs), draws).T
 
 
 Coming = tuple[NDArray[np.intp], Numbers, Numbers]
-"""Of jobs that come: which of those that came they are like, how long they will take, and when they come."""
+"""Later arrivals: index of the past job that each resembles, run time, and time of arrival."""
 
 
 def _to_come(
@@ -409,7 +409,7 @@ def _to_come(
     draws: int,
     count: int,
 ) -> list[Coming]:
-    """Return for each draw as many jobs that will come, drawn from those that came with the gaps between them."""
+    """Return `count` later arrivals for each draw, drawn from past arrivals and the gaps between them."""
     took = np.array([
         one.job.requested * (rng.choice(times.every) if one.ratio is None else one.ratio) for one in past
     ])  # fmt: skip
@@ -430,7 +430,7 @@ def _nothing_comes() -> Coming:
 def _columns(
     jobs: Sequence[QueuedJob], nodes: int, policy: SchedulingPolicy
 ) -> Mapping[str, NDArray[Any]]:
-    """Return what a workload has of jobs, by name; `done` is what they have done already."""
+    """Return the attributes of jobs for a workload, by name; `done` is their work until now."""
     flexible = np.array([job.malleable and policy.uses_malleable for job in jobs], dtype=bool)
     most = np.array([job.maximum for job in jobs], dtype=np.int64)
     has = np.array([job.nodes for job in jobs], dtype=np.int64)
@@ -454,9 +454,10 @@ def _workload(
     runs: Numbers,
     submit: Numbers,
 ) -> Workload:
-    """Return jobs with these run times on their most nodes, as if twice the nodes were twice as fast.
+    """Return jobs with these run times on their `maximum` nodes, assuming a linear speed-up.
 
-    A job that is drawn to take longer than was estimated has that for its estimate: the kernels know no overruns.
+    A job that is drawn to take longer than its estimate gets the drawn time as its estimate, because the simulator
+    has no overruns.
     """
     one = {name: column[which] for name, column in columns.items()}
     begun = np.where(submit == 0.0, NOW, 0.0)
@@ -477,7 +478,7 @@ def _workload(
 
 # ------------------------------------------------------------------------------ changes
 def starts_now(snapshot: QueueSnapshot, policy: SchedulingPolicy, changed: QueuedJob) -> bool:
-    """Return whether a policy would start a job now, were it as it is given."""
+    """Return whether a policy would start a job now if it were as in `changed`."""
     ledger = ClusterLedger(
         snapshot.nodes, track_node_ids=True, usage_half_life=policy.usage_half_life
     )
@@ -514,12 +515,12 @@ def _as_job(job: QueuedJob, nodes: int, requested: float, policy: SchedulingPoli
 def smallest_changes(
     snapshot: QueueSnapshot, policy: SchedulingPolicy, number: int
 ) -> dict[str, float]:
-    """Return the smallest changes of a waiting job, each of which alone would have it start now.
+    """Return the smallest changes of a waiting job, each of which alone would start it now.
 
     Returns
     -------
-    Of ``hosts`` (fewer: its most, or its fewest where the policy sizes it), ``seconds`` (a shorter estimate) and
-    ``priority`` those that would; nothing where it starts as it is, at the next pass.
+    ``hosts`` (fewer: its maximum, or its minimum if the policy chooses its size), ``seconds`` (a shorter estimate)
+    and ``priority``, each only if it would start the job; empty if the job starts unchanged at the next pass.
     """
     job = next(one for one in snapshot.jobs if one.number == number)
     if starts_now(snapshot, policy, job):
@@ -534,7 +535,7 @@ def smallest_changes(
         return replace(job, minimum=hosts, maximum=hosts, requested=longer)
 
     few, many = 0, job.minimum if sized else job.maximum
-    while many - few > 1:  # the most with which it would start: few does, many does not
+    while many - few > 1:  # the job starts on `few` hosts (0: none found yet), not on `many`
         hosts = (few + many) // 2
         few, many = (hosts, many) if starts_now(snapshot, policy, on(hosts)) else (few, hosts)
     if few:

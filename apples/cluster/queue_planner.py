@@ -1,7 +1,7 @@
-"""The process that predicts a queue for a live scheduler, which itself loads no arrays and never waits.
+"""The process that predicts a queue for a live scheduler; the scheduler itself loads no arrays and never waits.
 
-``python -m apples.cluster.queue_planner NAME [OPTION=VALUE ..] DESCRIPTOR`` answers each JSON document that comes
-on a connection with another. `apples.cluster.planner` is the other side.
+``python -m apples.cluster.queue_planner NAME [OPTION=VALUE ..] DESCRIPTOR`` answers each JSON document on a
+connection with another. `apples.cluster.planner` is the client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from apples.scheduling.passes import name_of
 Document = dict[str, Any]
 MAX_NODES = 100_000
 DRAWS = 40
-"""Of a what-if: the same for both futures, so that fewer do."""
+"""Number of draws of a what-if; both futures use the same draws, so few suffice."""
 SHARES = "sd"
 
 
@@ -40,7 +40,7 @@ class QueuePlanner:
         self._forecaster = QueueForecaster(self.policy)
 
     def answer(self, question: Mapping[str, Any]) -> Document:
-        """Return what becomes of a queue; `ask` of the question says which of the four is wanted."""
+        """Return the prediction of a queue; `ask` of the question selects one of four kinds."""
         snapshot = QueueSnapshot.parse(question["snapshot"])
         seconds = float(question["seconds"])
         if question["ask"] == "what_if":
@@ -70,7 +70,7 @@ class QueuePlanner:
                 )
             policy = load_policy(changes["policy"], changes.get("options") or {})
         changed = with_changes(snapshot, changes)
-        # The same draws for both: what differs is not chance.
+        # The same draws for both, so chance does not cause differences.
         now = simulate_queue(snapshot, self.policy, draws=DRAWS, seconds=seconds / 2.0)
         then = simulate_queue(changed, policy, draws=DRAWS, seconds=seconds / 2.0)
         return {
@@ -85,7 +85,7 @@ def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSn
     Raises
     ------
     UsageError
-        There are no nodes then, or fewer than jobs have; or no such job waits, or it cannot run on so many.
+        No nodes would be left, or fewer than jobs have; or no such job waits, or it cannot run on that number.
     """
     there = snapshot.nodes + int(changes.get("hosts_more", 0))
     less = int(changes.get("hosts_less", 0))
@@ -133,7 +133,7 @@ def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSn
 
 
 def _with_least(job: QueuedJob, least: int) -> QueuedJob:
-    """Return a job that asks for fewer hosts: a rigid one for as many, and for as much longer."""
+    """Return a job that needs fewer hosts: a rigid job runs on that number, for proportionally longer."""
     if job.malleable:
         return replace(job, minimum=least)
     longer = job.requested * job.maximum / least
@@ -154,7 +154,7 @@ def _document(found: QueueFuture) -> Document:
 
 
 def serve(connection: Connection, planner: QueuePlanner) -> None:
-    """Answer questions until the other end is closed."""
+    """Answer questions until the other end closes the connection."""
     while True:
         try:
             question = json.loads(connection.recv_bytes())

@@ -1,7 +1,7 @@
-"""Decide again what a log says that a live scheduler has decided: told the same, it has to decide the same.
+"""Repeat the decisions in the log of a live scheduler: the same inputs have to lead to the same decisions.
 
-The log of a scheduler has what it was told (`inputs`) since it was started, until it is so long that it is written
-anew. A fresh scheduler is told that, and each record that it makes has to be the one that the log has.
+The log holds the inputs (`inputs`) since the last start of the scheduler, until its length makes the scheduler
+rewrite it. A replay gives these inputs to a new scheduler and compares each record that this makes with the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from apples.errors import ApplesError, UsageError
 from apples.scheduling.policy import NodeLoad, SchedulingPolicy
 
 DECISIONS: Final = frozenset({"start", "resize", "vacate", "reject"})
-"""What records do that a scheduler decides: of the others it is told."""
+"""Kinds of the records of decisions; all other records follow from inputs."""
 _LOADS: Final = TypeAdapter(NodeLoad)
 _READERS: Final = {verb: TypeAdapter[Report](kind) for verb, kind in REPORTS.items()}
 
@@ -43,7 +43,11 @@ class Decision:
     Attributes
     ----------
     record
-        Of the log.
+        The decision's record in the log.
+    reason
+        Reason of the decision.
+    runner_up
+        The alternative that was not taken, and why not; empty: there was none.
     reason
         Why the decision was made.
     runner_up
@@ -57,16 +61,16 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """The records of a log, and those of a scheduler that was told the same.
+    """The records of a log, and those of a scheduler with the same inputs.
 
     Attributes
     ----------
     logged, made
-        Without what they were told, and without the ids of requests.
+        Without inputs and request ids.
     explained
-        The decisions that were made, in their order.
+        The replayed decisions, in their order.
     wall, since
-        The world's time at second 0 of the scheduler's clock, and the second of the scheduler's start.
+        Time since the epoch at second 0 of the scheduler's clock, and the second of the scheduler's start.
     """
 
     logged: Sequence[Record]
@@ -77,12 +81,12 @@ class Replay:
 
     @property
     def decisions(self) -> int:
-        """How many decisions the log has."""
+        """Number of decisions in the log."""
         return sum(one["do"] in DECISIONS for one in self.logged)
 
     @property
     def alike(self) -> int:
-        """How many of them were made again: the same, at the same time and in the same place among them."""
+        """Number of decisions that the replay repeated, with the same time and place in the order of decisions."""
         ours = (
             [one for one in each if one["do"] in DECISIONS] for each in (self.logged, self.made)
         )
@@ -90,7 +94,7 @@ class Replay:
 
     @property
     def parting(self) -> tuple[Record | None, Record | None] | None:
-        """The first record of the log that was not made again, and what was made; None: there is none."""
+        """The first difference: the record of the log, and the record of the replay; None: no difference."""
         both = zip_longest(self.logged, self.made)
         return next(((one, other) for one, other in both if one != other), None)
 
@@ -101,19 +105,19 @@ def replayed(
     prefer: HostPreference | None = None,
     nodes: Mapping[str, NodeLoad] = MappingProxyType({}),
 ) -> Replay:
-    """Have a fresh scheduler be told what a log says that another was told since its last start.
+    """Replay the inputs in a log since the last start of its scheduler.
 
     Parameters
     ----------
     records
-        Of its log, in their order.
+        All records of the log, in their order.
     policy, prefer, nodes
-        As that scheduler's.
+        As those of that scheduler.
 
     Raises
     ------
     UsageError
-        The log does not say how that scheduler was started: an older version wrote it, or it was written anew
+        The log lacks the start of that scheduler: an older version wrote it, or the scheduler has rewritten it
         since. Permanent.
     """
     begun = max((k for k, one in enumerate(records) if one.get("do") == BEGUN), default=None)
@@ -138,7 +142,7 @@ def replayed(
     memory.records.clear()
     for record in rest:
         for at, verb, *words in record.get("inputs", ()):
-            with suppress(ApplesError):  # it has parted
+            with suppress(ApplesError):  # the replay differs already
                 if verb == "submit":
                     submission = submission_of(submissions[words[0]])
                     past = dict.fromkeys(submission.after, "finished")  # it was accepted
@@ -163,12 +167,12 @@ def _bare(records: Sequence[Record]) -> Iterator[Record]:
         if record["do"] not in {
             HEAR,
             "forget",
-        }:  # the time of its `forget` is that of a tick, which is no input
+        }:  # `forget` records carry the time of a tick, which is no input
             yield {key: each for key, each in record.items() if key not in {"inputs", "answer"}}
 
 
 class _Memory(SchedulerLog):
-    """A log that is only remembered."""
+    """A log that keeps its records in memory."""
 
     def __init__(self, state: SchedulerState) -> None:
         self.state = state
@@ -195,7 +199,7 @@ class _Memory(SchedulerLog):
 
 
 class _ReplayedScheduler(LiveScheduler):
-    """A scheduler that is told what the inputs of a log say, and nothing else."""
+    """A scheduler that gets the inputs of a log, and no others."""
 
     def __init__(self, *words: Any) -> None:
         self.explained: list[Decision] = []
@@ -204,7 +208,7 @@ class _ReplayedScheduler(LiveScheduler):
         super().__init__(*words)
 
     def take_in(self, clock: float, verb: str, *words: Any) -> None:
-        """Be told what one input says."""
+        """Take in one input of a log."""
         if verb in _READERS:
             self.report(clock, report_of(verb, words))
         elif verb in {"cancel", "resize", "drain", "resume"}:
@@ -214,7 +218,7 @@ class _ReplayedScheduler(LiveScheduler):
                 getattr(self, f"_take_in_{verb}")(*words)
 
     def _pass(self) -> None:
-        """Ask the policy once, and explain what it decides by what it does not decide."""
+        """Run the policy once; the reason of the first job left waiting explains its decisions."""
         ledger = self.ledger
         self._queue, self._free = [job.id for job in ledger.queue], ledger.free
         count = len(self.explained)
@@ -237,7 +241,7 @@ class _ReplayedScheduler(LiveScheduler):
         return changed
 
     def _explained(self, do: str, before: LiveJob | None, job: LiveJob) -> tuple[str, str]:
-        """Return reason and runner-up of a decision; no runner-up: the pass adds the job that goes on waiting."""
+        """Return reason and runner-up of a decision; empty runner-up: `_pass` names the first job left waiting."""
         if do != "start":
             stays = ", ".join(() if before is None else before.hosts)
             return job.reason, f"stay on {stays}" if stays else ""
@@ -277,7 +281,7 @@ class _ReplayedScheduler(LiveScheduler):
         self.loads[host] = _LOADS.validate_python(load)
 
     def _hear_running(self, job: LiveJob, report: JobReport) -> None:
-        """Keep the job's speeds and messages, which are inputs of their own and not in a report's."""
+        """Keep the job's speeds and messages; separate inputs carry them, not the reports in a log."""
         if (said := self.progress.get(job.number)) is not None:
             report = replace(
                 report, speeds=said.speeds, anchor=said.anchor, messages=said.messages
@@ -285,4 +289,4 @@ class _ReplayedScheduler(LiveScheduler):
         super()._hear_running(job, report)
 
     def _note_pace(self, job: LiveJob, report: JobReport) -> None:
-        """Do nothing: it is told."""
+        """Do nothing: an input of the log gives the pace."""

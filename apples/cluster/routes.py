@@ -43,16 +43,16 @@ if TYPE_CHECKING:
     from apples.cluster.documents import WaitingDocument
 
 LIVE_POLICIES = tuple(name for name in POLICIES if name != "sd")
-"""Those that a live scheduler can be started with: of shares of hosts it knows nothing yet."""
+"""Policies that the pages offer for a live scheduler; not `sd`, which needs shared hosts."""
 
 ClusterName = Annotated[str, Path(max_length=255)]
 JobNumber = Annotated[str, Path(pattern="^[0-9]{1,12}$")]
 
 MAX_HOSTS: Final = 10**6
 AWAY_LOOKS: Final = 10
-"""After this number of unanswered questions, the page updates how long the scheduler has been away."""
+"""After this number of unanswered requests, the page updates how long the scheduler has been away."""
 SILENT_SECONDS: Final = 30.0
-"""A scheduler says something every ten."""
+"""Time limit for the next event; a scheduler sends at least one line every 10 s."""
 MAX_LINE: Final = 64 << 20
 MAX_SEEN: Final = 20_000
 
@@ -145,12 +145,12 @@ def _add_what_if(app: FastAPI, site: Site, clusters: Clusters) -> None:
 
 
 def cluster_events(name: str) -> str:
-    """Return the address of what changes in a scheduler's queue."""
+    """Return the address of the event stream of a scheduler's queue."""
     return f"{cluster_address(name)}/events"
 
 
 def stream_address(site: Site, name: str) -> str:
-    """Return the address of the changes from now on."""
+    """Return the address of the stream of events from now on."""
     address = cluster_events(name)
     return f"{address}?since={site.streams.last(address)}"
 
@@ -158,7 +158,7 @@ def stream_address(site: Site, name: str) -> str:
 def cluster_job_answer(
     site: Site, clusters: Clusters, request: Request, name: str, number: str, status: int = 200
 ) -> Response:
-    """Return the page of a scheduler's job as it is just now."""
+    """Return the page of a scheduler's job in its present state."""
     one = clusters.one(name)
     shown, why = (
         one.read(f"/v1/jobs/{number}"),
@@ -174,7 +174,7 @@ def cluster_job_answer(
 def cluster_host_answer(
     site: Site, clusters: Clusters, request: Request, name: str, host: str, status: int = 200
 ) -> Response:
-    """Return the page of a scheduler's host as it is just now."""
+    """Return the page of a scheduler's host in its present state."""
     one = clusters.one(name)
     shown, known = one.host(host)
     series = series_of(one.series_of(host))
@@ -186,7 +186,7 @@ def _add_cluster_verbs(app: FastAPI, site: Site, clusters: Clusters) -> None:
     def told(
         request: Request, what: str, call: Callable[[], object], shown: Callable[[int], Response]
     ) -> Response:
-        """Ask a scheduler for what a button says, and say what came of it on the page of the button."""
+        """Send the request of a button to a scheduler, and show the outcome on the button's page."""
         session: Session = request.state.session
         try:
             call()
@@ -242,12 +242,12 @@ def _add_submission(app: FastAPI, folder: DocumentFolder, clusters: Clusters) ->
 
 
 def submission(folder: DocumentFolder, wanted: Mapping[str, str], hosts: tuple[str, str]) -> Any:
-    """Return what a scheduler is sent, as ``apples submit`` sends it.
+    """Return the body of a submission as ``apples submit`` sends it.
 
     Parameters
     ----------
     hosts
-        The fewest and the most, as somebody typed them; empty: 1, and as many as the fewest.
+        The fewest and the most hosts, as typed in the form; empty: 1, and as many as the fewest.
     """
     _, template, user = planning.files_of(folder, {**wanted, "hosts": wanted["template"]})
     least, most = (
@@ -276,7 +276,7 @@ def _count(option: str, text: str) -> int | None:
 
 
 def _answer_of(cluster: Cluster) -> dict[str, Any]:
-    """Return a scheduler for the list of them: what it answers, or why it does not."""
+    """Return a scheduler's row in the list: its answer, or the reason that it gives none."""
     try:
         document, refusal = cluster.queue()
     except ApplesError as error:
@@ -285,12 +285,12 @@ def _answer_of(cluster: Cluster) -> dict[str, Any]:
 
 
 class QueueStream(LiveStream):
-    """What changes in the queue of a scheduler, by its own stream of events.
+    """The changes in the queue of a scheduler, from its own stream of events.
 
     Parameters
     ----------
     directory
-        Where the scheduler's socket is.
+        The directory of the scheduler's socket.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -299,7 +299,7 @@ class QueueStream(LiveStream):
         self._seen: dict[str, Mapping[str, Any]] = {}
 
     async def look(self) -> None:
-        """Take the scheduler's events; where it is away, ask again and again."""
+        """Follow the scheduler's events; while it is away, connect again at intervals."""
         last, asked = "", 0
         while True:
             with suppress(OSError, ValueError, KeyError, TypeError):
@@ -307,13 +307,13 @@ class QueueStream(LiveStream):
                     last = number
                     self._take(kind, data)
                     asked = 0
-            if asked % AWAY_LOOKS == 0:  # it is away: the page says so, and since when
+            if asked % AWAY_LOOKS == 0:  # the scheduler is away: update the page's message
                 self.change()
             asked += 1
             await asyncio.sleep(AGAIN_SECONDS)
 
     def _take(self, kind: str, data: str) -> None:
-        """Tell how far a job is as a text, and everything else as a change."""
+        """Pass on the progress of a job as a text, and every other event as a change."""
         if kind == "job":
             job = json.loads(data)
             name, rest = job["job"], {**job, "iteration": None, "iterations": None}
@@ -326,7 +326,7 @@ class QueueStream(LiveStream):
         self.change()
 
     async def _said(self, last: str) -> AsyncIterator[tuple[str, str, str]]:
-        """Yield identifier, kind and data of the events after one."""
+        """Yield identifier, kind and data of the events after event `last`."""
         with socket_name(self._directory / SOCKET) as name:
             async with asyncio.timeout(SILENT_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(name, limit=MAX_LINE)

@@ -1,7 +1,7 @@
-"""What a user has submitted, sealed: whoever starts it later with this user's rights knows it for the user's own.
+"""Seals of submissions: a user's job runner checks that the user submitted exactly this work.
 
-A scheduler of several users passes on what is to be run. Were that changed on the way, by whoever has got hold of
-the scheduler, it would be run with the user's rights all the same, but for the seal.
+A scheduler of several users passes on the work of jobs. An attacker that controls the scheduler could change it,
+and the job runner would run it with the user's rights. The seal, a keyed digest, prevents that.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ LINE: Final = re.compile(rb"[0-9a-f]{64}\n")
 
 
 def sealed(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to be run with this user's seal.
+    """Return the work with this user's seal.
 
     Raises
     ------
     LaunchError
-        The key can neither be read nor made.
+        The key can be neither read nor made.
     """
     return {**work, SEAL: _seal(work)}
 
 
 def unsealed(work: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what is to be run without its seal; None: this user has not submitted it."""
+    """Return the work without its seal; None: the seal is not of this user, or the work was changed."""
     own = bare(work)
     told = str(work.get(SEAL, "")).encode()
     return own if hmac.compare_digest(told, _seal(own).encode()) else None
 
 
 def bare(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is to be run without a seal, whosoever that is."""
+    """Return the work without its seal, of any user."""
     return {name: value for name, value in work.items() if name != SEAL}
 
 
@@ -52,7 +52,7 @@ def _seal(work: Mapping[str, Any]) -> str:
 
 
 def _key() -> bytes:
-    """Return this user's key, made where there is none; in a directory that only this user may enter."""
+    """Return this user's key, from a directory that only this user may enter; make it if it does not exist."""
     path = state.directory() / KEY
     try:
         with documents.locked(path.with_name(f".{KEY}.lock")):

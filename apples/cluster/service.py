@@ -1,8 +1,8 @@
-"""The service of a live scheduler: one thread that decides, and the calls that others put to it.
+"""The service of a live scheduler: one thread decides, and other threads put calls into its queue.
 
-Each request is a call that is put into a queue. The deciding thread takes all that have gathered, has the
-scheduler take them in with whatever jobs have reported, has the records written under one sync, and only then
-answers, gives orders and says what has happened (`events`). `listener` is what listens.
+In each turn the deciding thread takes all waiting calls and reports, passes them to the scheduler, and writes the
+records under one sync. Only then it answers, gives orders and publishes events (`events`). `listener` accepts the
+connections.
 """
 
 from __future__ import annotations
@@ -53,52 +53,52 @@ MAX_WORK: Final = 32 << 10
 """Bytes of an order as JSON, the texts of its template and user file included."""
 MAX_AFTER: Final = 20
 MAX_NUMBER: Final = 1e9
-"""Below this are an estimate of a run time in seconds, and a priority without its sign."""
+"""Exclusive limit of an estimate in seconds, and of the absolute value of a priority."""
 MAX_GATHERED: Final = 1000
 MAX_HISTORY: Final = 1000
 """Jobs in one answer about the history."""
 REQUEST_SECONDS: Final = 30.0
-"""For a request to be answered."""
+"""Time limit of a request."""
 MAX_SLEEP: Final = 1.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 REQUEST = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 TEXT: Final = "text"
-"""An answer that has this alone is no JSON."""
+"""An answer with this key alone is plain text, not JSON."""
 
 Call = Callable[[float], Document | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A call that changes nothing: it is made when what has changed was written, or could not be.
+    """A call that changes nothing; it runs at the end of a turn, after the attempt to write its records.
 
     Attributes
     ----------
     then
-        What is made of its answer, by the thread that waits for it.
+        Completes the answer, in the thread that waits for it.
     """
 
     call: Call
     then: Callable[[Document], Document] = lambda document: document
 
     def __call__(self, clock: float) -> Document | None:
-        """Return its answer."""
+        """Return the answer of the call."""
         return self.call(clock)
 
 
 @dataclass(frozen=True, slots=True)
 class PastJobs:
-    """What the history has that a submission needs.
+    """Facts from the history that a submission needs.
 
     Attributes
     ----------
     moves
-        `LiveScheduler.moves` before the history was read: if it has changed, the history is read again.
+        `LiveScheduler.moves` before the history was read; if it has changed, the history is read again.
     states
-        Final states of jobs after which the job is to come.
+        Final states of the predecessors of the job.
     answer
-        The job that the same request id submitted; None: the id is new.
+        Number of the job that the same request id submitted; None: the id is new.
     """
 
     moves: int
@@ -108,14 +108,14 @@ class PastJobs:
 
 @dataclass(frozen=True, slots=True)
 class PendingSubmission:
-    """A call about a submission, with a look into the history by the thread that waits for it.
+    """A call about a submission; the thread that waits for it reads the history first.
 
     Attributes
     ----------
     look_up
         Reads the history.
     call
-        Submits the job, or only looks (`Look`); made by the deciding thread. None: the history is out of date.
+        Submits the job or, as a `Look`, only checks it, in the deciding thread. None: the history is out of date.
     known
         Returns the answer about a job of the history.
     then
@@ -129,7 +129,7 @@ class PendingSubmission:
 
 
 Asked = tuple[Callable[[float], Document | None], Future[Document | None]]
-"""A call, and who waits for its answer."""
+"""A call, and the future of its answer."""
 
 
 def _made_with(call: PendingSubmission, past: PastJobs, clock: float) -> Document | None:
@@ -141,18 +141,18 @@ def _ending() -> LaunchError:
 
 
 class SchedulerService:
-    """Has a scheduler decide, and an executor carry out.
+    """Runs a scheduler's decisions and passes its orders to an executor.
 
     Parameters
     ----------
     clock
-        Seconds; never goes back.
+        Monotonic, in seconds.
     planner
-        Foretells the queue; None: nothing is foretold.
+        Predicts the queue; None: no predictions.
     job_runners
-        Those of a scheduler of several users; None: it is of one.
+        The job runners of a scheduler of several users; None: it is of one.
     without_daemon
-        Returns the hosts that have no topology daemon, which no job with a requirement can use.
+        Returns the hosts without a topology daemon, which no job with a requirement can use.
     """
 
     def __init__(
@@ -175,31 +175,31 @@ class SchedulerService:
 
     # --------------------------------------------------------------------------- deciding
     def run(self, executor: JobExecutor) -> None:
-        """Decide until `stop`; jobs go on when this returns."""
+        """Decide until `stop`; jobs continue when this returns."""
         while not self._stopping:
             self._turn(executor, self._gathered(min(MAX_SLEEP, self.scheduler.next_time())))
         self._turn(executor, self._gathered(0.0))
 
     def stop(self) -> None:
-        """Have `run` return soon; may be called by a signal handler."""
+        """Make `run` return soon; a signal handler may call this."""
         self._stopping = True
         self.wake()
 
     def end(self) -> None:
-        """Refuse all calls from now on, and end the streams; `run` has returned."""
+        """Refuse all calls from now on, and end the streams; call it after `run` has returned."""
         self._ended = True
         self.events.close()
         for _, future in self._gathered(0.0):
             future.set_exception(_ending())
 
     def close(self) -> None:
-        """Give the directory back."""
+        """Release the directory."""
         self.end()
         self._foresight.close()
         self.scheduler.log.close()
 
     def hear(self, report: Report) -> None:
-        """Have the deciding thread take in what somebody reports who runs no jobs."""
+        """Pass a report to the deciding thread, from a source other than the executor."""
 
         def call(clock: float) -> Document:
             self.scheduler.report(clock, report)
@@ -208,16 +208,16 @@ class SchedulerService:
         self._calls.put((call, Future()))
 
     def wake(self) -> None:
-        """Have the deciding thread look at what is new."""
+        """Wake the deciding thread."""
         self._calls.put(None)
 
     def ask(self, call: Call | PendingSubmission) -> Document:
-        """Return the answer of a call, made by the deciding thread; what it changed is on the disk then.
+        """Return the answer of a call from the deciding thread, after its changes are on the disk.
 
         Raises
         ------
         ApplesError
-            As the call says; or nothing can be recorded (`LaunchError`), or it took too long (`DeadlineError`).
+            As raised by the call; or nothing can be recorded (`LaunchError`), or a time limit (`DeadlineError`).
         """
         if isinstance(call, PendingSubmission):
             while True:
@@ -247,7 +247,7 @@ class SchedulerService:
             ) from None  # fmt: skip
 
     def _gathered(self, seconds: float) -> list[Asked]:
-        """Return the calls that have come, after waiting for the first of anything."""
+        """Return the waiting calls, after waiting at most `seconds` for the first call or wake-up."""
         found = []
         with suppress(Empty):
             one = self._calls.get(timeout=seconds) if seconds > 0 else self._calls.get_nowait()
@@ -260,7 +260,7 @@ class SchedulerService:
         return found
 
     def _turn(self, executor: JobExecutor, asked: Iterable[Asked]) -> None:
-        """Take in what has come, write it down, answer, and give orders."""
+        """Take in calls and reports, write the records, answer, and give orders."""
         scheduler, looks = self.scheduler, list[Asked]()
         answers: list[tuple[Future[Document | None], Document | None]] = []
         for call, future in asked:
@@ -274,7 +274,7 @@ class SchedulerService:
                     scheduler.report(self._clock(), report)
         with self._going_on("scheduling"):
             scheduler.tick(self._clock())
-        # If this raises, `run` ends: nothing may be acknowledged that was not written.
+        # If this raises, `run` ends: the service may not acknowledge unwritten records.
         orders = scheduler.turn()
         for future, answer in answers:
             if scheduler.trouble:
@@ -291,10 +291,10 @@ class SchedulerService:
 
     @contextmanager
     def _going_on(self, step: str) -> Iterator[None]:
-        """Have the deciding thread go on if a step raises: an alarm names the step and the error."""
+        """Keep the deciding thread alive if a step raises: an alarm names the step and the error."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - jobs and requests must not wait for ever on one defect
+        except Exception as error:  # noqa: BLE001 - a defect must not block jobs and requests for ever
             self.scheduler.note_failure(step, error)
 
     def _made(
@@ -302,12 +302,12 @@ class SchedulerService:
         call: Callable[[float], Document | None],
         future: Future[Document | None],
     ) -> tuple[Document | None] | None:
-        """Return the answer of a call; None: it is refused, and its future has the error."""
+        """Return the answer of a call in a tuple; None: the call failed, and its future has the error."""
         try:
             return (call(self._clock()),)
         except ApplesError as error:
             future.set_exception(error)
-        except Exception as error:  # noqa: BLE001 - one request must not take the others with it
+        except Exception as error:  # noqa: BLE001 - an error of one request must not end the others
             future.set_exception(failure_of(error).error())
         return None
 
@@ -318,7 +318,7 @@ class SchedulerService:
         Raises
         ------
         UsageError
-            It is none of this scheduler's.
+            The id is invalid, or of another scheduler.
         """
         name, _, number = job.rpartition(".")
         if name not in {"", self.name} or not re.fullmatch(r"[0-9]{1,12}", number):
@@ -383,7 +383,7 @@ class SchedulerService:
             if scheduler.moves != past.moves:
                 return None
             number = scheduler.submit(clock, submission, key, principal.is_operator, past.states)
-            with self._going_on("scheduling"):  # the job is in the queue whatever the pass does
+            with self._going_on("scheduling"):  # the job stays in the queue even if the pass fails
                 scheduler.tick(clock)
             job = scheduler.job(number)
             return {
@@ -391,7 +391,7 @@ class SchedulerService:
                 "job": f"{self.name}.{number}",
                 "position": scheduler.state.waiting
                 if job.waits
-                else 0,  # the last that came is the last
+                else 0,  # the job that came last is last in the queue
                 "start": None,
                 "state": job_document(scheduler, self.name, job)["state"],
                 "reason": reason_of(scheduler, job),
@@ -400,7 +400,7 @@ class SchedulerService:
         return PendingSubmission(partial(self._past_jobs, key, submission), call, known)
 
     def _past_jobs(self, key: str, submission: JobSubmission) -> PastJobs:
-        """Return what the history has that a submission needs; not by the deciding thread."""
+        """Return the facts from the history that a submission needs; not for the deciding thread."""
         moves, history = self.scheduler.moves, self.scheduler.log.history
         known = history.requested(key) if key else None
         answer = (
@@ -410,7 +410,7 @@ class SchedulerService:
         return PastJobs(moves, history.states(submission.after), answer)
 
     def _past(self, number: int) -> ScheduledJob:
-        """Return the document of a job in the history; not by the deciding thread."""
+        """Return the document of a job in the history; not for the deciding thread."""
         job = self.scheduler.log.history.document(number)
         if job is None:
             raise unknown_job(f"{self.name}.{number}")
@@ -433,7 +433,7 @@ class SchedulerService:
         )
 
     def owned(self, job: str, principal: Principal, call: Call) -> Call:
-        """Return a call that is refused unless the job is of whom asks, or that is the operator."""
+        """Return a call that fails unless the principal owns the job or is the operator."""
 
         def checked(clock: float) -> Document | None:
             owner = self.scheduler.job(self.number(job)).submission.user
@@ -443,7 +443,7 @@ class SchedulerService:
         return checked
 
     def job(self, job: str) -> Call:
-        """Return the call that looks at a job, one of the history too."""
+        """Return the call that shows a job, also from the history."""
         number = self.number(job)
 
         def call(_: float) -> Document:
@@ -460,7 +460,7 @@ class SchedulerService:
         return {"schema": "apples.scheduled/1", **job_document(self.scheduler, self.name, shown)}
 
     def why(self, job: str) -> Call:
-        """Return the call that says why a job waits, when it will start, and what would start it now."""
+        """Return the call for a waiting job's reason, its predicted start, and changes that start it now."""
         foresight, number = self._foresight, self.number(job)
 
         def call(_: float) -> Document:
@@ -479,7 +479,7 @@ class SchedulerService:
         return call
 
     def resize(self, job: str, body: Mapping[str, Any]) -> Call:
-        """Return the call that orders a job to other hosts; the answer is the job as it is ordered."""
+        """Return the call that orders a job to other hosts; the answer shows the job with that order."""
         hosts = body.get("hosts")
         if set(body) != {"hosts"} or not (
             isinstance(hosts, list) and hosts and all(isinstance(host, str) for host in hosts)
@@ -495,7 +495,7 @@ class SchedulerService:
         return call
 
     def job_runner_reports(self, body: Mapping[str, Any], principal: Principal) -> Call:
-        """Return the call that takes in a user's job runner's reports; those on others' jobs are ignored."""
+        """Return the call that takes in reports of a user's job runner; reports on others' jobs are ignored."""
         user = principal.name
         found = body.get("reports")
         if set(body) != {"reports"} or not isinstance(found, list):
@@ -516,7 +516,7 @@ class SchedulerService:
         return call
 
     def job_runner_orders(self, body: Mapping[str, Any], user: str) -> Document:
-        """Return the orders for a user's job runner, after waiting for the first; not by the deciding thread.
+        """Wait for the first orders for a user's job runner and return them; not for the deciding thread.
 
         Raises
         ------
@@ -538,7 +538,7 @@ class SchedulerService:
         return {"orders": [message_document(one) for one in orders]}
 
     def drain(self, host: str) -> Call:
-        """Return the call after which a host gets no other job."""
+        """Return the call that stops scheduling on a host."""
 
         def call(clock: float) -> Document:
             self.scheduler.drain(clock, host)
@@ -547,7 +547,7 @@ class SchedulerService:
         return call
 
     def resume(self, host: str) -> Call:
-        """Return the call after which a host gets jobs again."""
+        """Return the call that schedules on a drained host again."""
 
         def call(clock: float) -> Document:
             self.scheduler.resume(clock, host)
@@ -556,7 +556,7 @@ class SchedulerService:
         return call
 
     def queue(self) -> Call:
-        """Return the call that looks at hosts and jobs."""
+        """Return the call that shows hosts and jobs."""
         return Look(
             lambda _: {
                 **queue_document(self.scheduler, self.name),
@@ -566,7 +566,7 @@ class SchedulerService:
         )
 
     def queue_event(self) -> Call:
-        """Return the call that looks at the queue as the event with which a stream of events begins."""
+        """Return the call for the queue as the first event of a stream."""
         return Look(
             lambda _: {
                 "number": self.events.last, "data": queue_document(self.scheduler, self.name)
@@ -574,11 +574,11 @@ class SchedulerService:
         )  # fmt: skip
 
     def metrics(self) -> Call:
-        """Return the call that gives the figures of the scheduler for who collects them."""
+        """Return the call for the metrics of the scheduler, in the text format of Prometheus."""
         return Look(lambda _: {TEXT: metrics_text(self.scheduler)})
 
     def what_if(self, body: Mapping[str, Any]) -> Call:
-        """Return the call that says what another policy or machine would change for the queue."""
+        """Return the call that predicts the effects of another policy or machine on the queue."""
         changes = checked_changes(body, self.number)
         return Look(
             lambda _: self._foresight.snapshot(),
@@ -586,7 +586,7 @@ class SchedulerService:
         )
 
     def history(self, query: Mapping[str, str]) -> Look:
-        """Return the call that looks at jobs that are over: the first `limit` of those after the job `after`."""
+        """Return the call for ended jobs: the first `limit` jobs after the job `after`."""
         limit = query.get("limit", str(MAX_HISTORY))
         if not query.keys() <= {"after", "limit"} or not (
             re.fullmatch(r"[0-9]{1,4}", limit) and 1 <= int(limit) <= MAX_HISTORY
@@ -614,7 +614,7 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
     Raises
     ------
     UsageError
-        It is none.
+        The document is invalid.
     """
     try:
         one = submission_of(document)
@@ -648,7 +648,7 @@ def checked(document: Mapping[str, Any]) -> JobSubmission:
 
 
 def _is_requirement(text: object) -> bool:
-    """Whether a text may be shown to other users as a requirement; its client and the daemon parse it."""
+    """Whether a text can be shown to other users as a requirement; its client and the daemon parse it."""
     return (
         isinstance(text, str)
         and len(text) <= MAX_CHARACTERS

@@ -1,7 +1,7 @@
-"""What is added to a scheduler's answers about the future of its queue: intervals of starts, changes, what-if.
+"""Predictions in a scheduler's answers: intervals of starts, changes that start a job, and what-if questions.
 
-The deciding thread takes a snapshot with its answer; the thread that waits for that asks the planner. Where there
-is no answer in time the last one stands, as long as it is not old.
+The deciding thread adds a snapshot to its answer; the thread that waits for the answer asks the planner. If the
+planner does not answer in time, the last prediction counts, unless it is too old.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from apples.cluster.scheduler import LiveScheduler
 from apples.errors import LaunchError, UsageError
 
 SNAPSHOT = "snapshot"
-"""Under this an answer has its snapshot, on its way to who waits for it."""
+"""Key of the snapshot in an answer, until the waiting thread replaces it."""
 FRESH_SECONDS = 2.0
 OLD_SECONDS = 30.0
 QUEUE_SECONDS = 1.0
@@ -36,7 +36,7 @@ MAX_CHANGED = 1000
 
 
 class Foresight:
-    """Adds what a planner foretells to the answers of a scheduler."""
+    """Adds a planner's predictions to the answers of a scheduler."""
 
     def __init__(self, scheduler: LiveScheduler, name: str, planner: PlannerClient | None) -> None:
         self._scheduler, self._name, self._planner = scheduler, name, planner
@@ -49,12 +49,12 @@ class Foresight:
             self._planner.close()
 
     def rest(self) -> None:
-        """End the planner if nobody asks."""
+        """End the planner process after a time without questions."""
         if self._planner is not None:
             self._planner.rest()
 
     def snapshot(self) -> Document:
-        """Return the queue as it is, for what is made of an answer; only by the deciding thread."""
+        """Return the present queue for the planner; only for the deciding thread."""
         scheduler = self._scheduler
         if self._planner is None or scheduler.trouble:
             return {SNAPSHOT: None}
@@ -68,7 +68,7 @@ class Foresight:
         return {SNAPSHOT: kept[1]}
 
     def of_queue(self, document: Document) -> Document:
-        """Return the answer about the queue with the starts of the jobs that wait."""
+        """Return the answer about the queue with the predicted starts of its waiting jobs."""
         snapshot = document.pop(SNAPSHOT)
         found = None if snapshot is None else self._future(snapshot)
         for one in document["jobs"]:
@@ -76,7 +76,7 @@ class Foresight:
         return document
 
     def of_job(self, document: Document, number: int) -> Document:
-        """Return the answer why a job waits with its start, the ends of others, and what would start it now."""
+        """Return the answer on a waiting job with its start, ends of other jobs, and changes to start it now."""
         snapshot = document.pop(SNAPSHOT)
         document |= {"start": None, "start_unknown": "", "changes": {}}
         if document["position"] is None:
@@ -103,7 +103,7 @@ class Foresight:
         return document
 
     def with_job(self, submission: JobSubmission) -> Document:
-        """Return the queue with a job that is not submitted, for `of_submission`; only by the deciding thread."""
+        """Return the queue with an additional job, for `of_submission`; only for the deciding thread."""
         snapshot = self._answerable(self.snapshot())
         snapshot, source = as_if_submitted(self._scheduler, snapshot, submission)
         requested = snapshot.jobs[-1].requested
@@ -121,7 +121,7 @@ class Foresight:
         }  # fmt: skip
 
     def what_if(self, document: Document, changes: Mapping[str, Any]) -> Document:
-        """Return the queue's future now, and as it would be."""
+        """Return the queue's future as it is, and after the changes."""
         snapshot = self._answerable(document)
         answer = self._answered("what_if", snapshot, changes=changes)
         both = {}
@@ -186,7 +186,7 @@ class Foresight:
     def _found(
         self, snapshot: QueueSnapshot, answer: Document | None
     ) -> tuple[QueueSnapshot, Document] | None:
-        """Return an answer with what it is about: where there is none in time the last one, if it is not old."""
+        """Return an answer with its snapshot; without an answer in time, the last one unless it is too old."""
         late = None if self._planner is None else self._planner.late
         if answer is not None:
             self._last = snapshot, answer
@@ -200,7 +200,7 @@ class Foresight:
         return last if last is not None and last[0].time > snapshot.time - OLD_SECONDS else None
 
     def _start(self, found: tuple[QueueSnapshot, Document] | None, job: str) -> list[float] | None:
-        """Return when a job starts as the world's time, from, middle, to; None: nobody can tell."""
+        """Return a job's start in seconds since the epoch: low, middle and high; None: not known."""
         if found is None or found[1]["draws"] <= 1:
             return None
         return self._at(found[0], found[1]["starts"].get(job.rpartition(".")[2]))
@@ -218,12 +218,12 @@ class Foresight:
 
 
 def checked_changes(body: Mapping[str, Any], number_of: Callable[[str], int]) -> dict[str, Any]:
-    """Return what a client wants to be different.
+    """Return the changes of a what-if question, checked.
 
     Raises
     ------
     UsageError
-        It is nothing that can be.
+        They are invalid.
     """
     unknown = set(body) - {"policy", "options", "hosts_more", "hosts_less", "minimum"}
     policy, options, minimum = (

@@ -1,4 +1,4 @@
-"""What a live scheduler is sent to submit a job: the order of its run, sealed, and the hosts it may have."""
+"""The body of a submission to a live scheduler: the sealed order of the job, and its numbers of hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_FILE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A job that a scheduler is asked for, as ``apples submit`` takes it.
+    """A job as ``apples submit`` submits it.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class JobRequest:
     seconds
         Estimate of its run time on its most hosts; None: its application's model makes one.
     after
-        Jobs that have to finish before, as ``NAME.NUMBER``.
+        Predecessors, as ``NAME.NUMBER``; they have to finish first.
     messages
-        Document of a run whose messages say which hosts are to be neighbours.
+        Document of a run; hosts that exchanged many messages in it are placed near each other.
     require
         Requirement on its CPUs, ``CPUSET[...]``; empty: none.
     directory
-        Folder it is submitted from.
+        Folder from which it is submitted.
     """
 
     template: Path
@@ -64,14 +64,14 @@ class JobRequest:
     directory: Path = field(default_factory=working_directory)
 
     def body(self) -> dict[str, Any]:
-        """Return the body of ``POST /v1/jobs``, under an identifier of its own.
+        """Return the body of ``POST /v1/jobs``, with a new request id.
 
         Raises
         ------
         hat.DocumentError
-            A master/worker program does not say what it should, or the template is no TOML.
+            A field of a master/worker program is invalid, or the template is no TOML.
         UsageError
-            The numbers of hosts, the kind, the requirement and the template do not go together.
+            The numbers of hosts, the kind, the requirement or the template contradict each other.
         """
         content, read = _read(self.directory / self.template)
         most = self.minimum if self.maximum is None else self.maximum
@@ -106,7 +106,7 @@ class JobRequest:
         contents = {"template": content}
         if self.user is not None:
             contents["user"], _ = _read(self.directory / self.user)
-        # The scheduler's own list takes the place of the hosts; a file that is there stands for it.
+        # The executor puts the scheduler's host list here; until then a file that exists fills the field.
         spec = RunSpec(
             Path(os.devnull), self.template, self.user, self.settings, "minimum_execution_time",
             self.weather, verify=self.verify, count_messages=self.count_messages,
@@ -115,7 +115,7 @@ class JobRequest:
         return JobSpec(spec, self.directory)
 
     def _units(self, kind: str, content: str) -> UnitsSpec:
-        """Return what a master with its workers is to do; live weather is what its workers are seen to do."""
+        """Return the specification of a master/worker job; live weather is the observed speed of its workers."""
         for option, said in {
             "--count-messages": self.count_messages,
             "--messages": self.messages is not None,
@@ -126,7 +126,7 @@ class JobRequest:
                     code="option-not-applicable",
                     option=option,
                 )
-        # One that lies in the folder is taken where nobody names one: it is of an application beside it.
+        # user.toml in the folder is the default of --user; it belongs to an application in the same folder.
         if self.user is not None and self.directory / self.user != self.directory / "user.toml":
             raise UsageError(
                 "--user: not for a master/worker program; set the preferences in its own file",
@@ -145,12 +145,12 @@ class JobRequest:
 
 
 def _requirement(text: str, malleable: bool) -> str:
-    """Return a requirement that a topology daemon can read.
+    """Return a requirement after a check that a topology daemon can parse it.
 
     Raises
     ------
     UsageError
-        It cannot be read, or the ranks of such a program are not started through the daemon. Permanent.
+        It cannot be parsed, or no daemon starts the ranks of a program that is not malleable. Permanent.
     """
     from apples.topology.language import parse  # noqa: PLC0415 - few jobs have one
     from apples.topology.requirement import CPUSET  # noqa: PLC0415 - as above
@@ -172,9 +172,9 @@ def _requirement(text: str, malleable: bool) -> str:
 
 
 def between_hosts(run: Path) -> list[list[int]]:
-    """Return what the hosts of a run sent each other in parts of the most that any sent, for the choice of hosts.
+    """Return the matrix of bytes between the hosts of a run, scaled so that the largest entry is `MAX_TALK`.
 
-    Empty where it was on more hosts than a submission may tell of.
+    Empty if the run used more hosts than a submission's matrix may have.
     """
     from apples.cluster.live_job import MAX_TALK, MAX_TALKING  # noqa: PLC0415
     from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - few jobs name a run

@@ -1,4 +1,4 @@
-"""The live scheduler for the terminal: its queue, why a job waits, what was submitted."""
+"""Terminal output of the live scheduler: its queue, a waiting job, a submission, the history."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_HOSTS = "no hosts yet: nodes join when an allocation runs"
 
 
 def submitted_text(document: SubmittedAnswer, why: WaitingDocument | None) -> str:
-    """Return where a job is that was just submitted, why it waits and until when, and what to type next."""
+    """Return the state of a new job, its reason to wait and predicted start, and the next command."""
     job = document["job"]
     if (document if why is None else why)["state"] in {"starting", "running"}:
         return f"{job} is started\nnext: apples wait {job}"
@@ -67,7 +67,7 @@ def prediction_text(document: PredictionDocument) -> str:
 
 
 def queue_text(document: QueueDocument) -> str:
-    """Return hosts, then jobs: those that wait, those that run, and the last that are over."""
+    """Return hosts, then jobs: running and waiting jobs, and the last ended jobs."""
     jobs = document["jobs"]
     running = [one for one in jobs if one["hosts"] and one["state"] not in OVER]
     waiting = [one for one in jobs if one["state"] in {"queued", "held"}]
@@ -98,13 +98,13 @@ def queue_text(document: QueueDocument) -> str:
 
 
 NARROW, WIDE = 60, 100
-"""Columns of a terminal, from which on more of a queue is shown."""
+"""Widths of a terminal in columns from which it shows more of a queue."""
 
 
 def watched_text(document: QueueDocument, columns: int, lines: int) -> str:
     """Return as much of a queue as a terminal of this size shows, the most needed first.
 
-    A wide one shows what `queue_text` does, a usual one no kinds and names, a narrow one a line a job.
+    A wide terminal shows the output of `queue_text`, a usual one no kinds and names, a narrow one a line a job.
     """
     hosts = Counter(one["state"] for one in document["hosts"])
     jobs = [one for one in document["jobs"] if one["state"] not in OVER]
@@ -146,7 +146,7 @@ def _hosts(one: ScheduledJob) -> str:
 
 
 def _said(one: ScheduledJob, now: float) -> str:
-    """Return why a job waits, its requirement on CPUs, and when it starts or ends."""
+    """Return the reason that a job waits, its requirement on CPUs, and its predicted start or end."""
     said = [str(one["reason"])] if one["reason"] else []
     if one["state"] in {"queued", "held"} and (estimate := estimate_text(one)):
         said.append(estimate)
@@ -160,21 +160,21 @@ def _said(one: ScheduledJob, now: float) -> str:
 
 
 def rest_text(one: Mapping[str, Any], now: float) -> str:
-    """Return when a running job is expected to end, by its iterations so far; empty: nobody can say.
+    """Return the expected end of a running job, by its iterations so far; empty: not known.
 
     Examples
     --------
     >>> rest_text({"state": "running", "expected_end": 1090.0}, 1000.0)
     'in about 90.0 s'
     """
-    end = one.get("expected_end")  # an older scheduler says nothing of it
+    end = one.get("expected_end")  # absent from answers of an older scheduler
     if end is None or one["state"] in OVER:
         return ""
     return f"in about {duration(max(0.0, end - now))}"
 
 
 def asks_text(one: Mapping[str, Any]) -> str:
-    """Return how many hosts a running job has asked for; empty: it has not asked.
+    """Return the number of hosts that a running job has asked for; empty: it has not asked.
 
     Examples
     --------
@@ -188,7 +188,7 @@ def asks_text(one: Mapping[str, Any]) -> str:
 
 
 def estimate_text(one: ScheduledJob | WaitingDocument) -> str:
-    """Return how long a job runs where its user has not said so; an older scheduler says nothing of it."""
+    """Return the run time by the model, if the user gave none; answers of an older scheduler lack it."""
     if one.get("estimated_by") == "model":
         return f"runs about {duration(one['requested'])} by its model"
     return "nobody knows how long it runs" if one.get("estimated_by") == "nobody" else ""
@@ -201,7 +201,7 @@ def _iteration(one: ScheduledJob) -> str:
 
 
 def why_text(document: WaitingDocument) -> str:
-    """Return why a job waits, with the two numbers, and who is before it."""
+    """Return the reason that a job waits with the two numbers, and the jobs before it."""
     job = document["job"]
     if document["position"] is None:
         reason = f": {document['reason']}" if document["reason"] else ""
@@ -224,7 +224,7 @@ def why_text(document: WaitingDocument) -> str:
 
 
 def _future_lines(why: WaitingDocument, now: float) -> Iterator[str]:
-    """Yield when a waiting job will start, and what would have it start now."""
+    """Yield the predicted start of a waiting job, and the changes that would start it now."""
     if why["start"]:
         yield f"it starts {interval_text(why['start'], now)}"
     else:
@@ -242,7 +242,7 @@ def _future_lines(why: WaitingDocument, now: float) -> Iterator[str]:
 
 
 def interval_text(interval: Sequence[float], now: float) -> str:
-    """Return a time that is known as an interval, seen from now.
+    """Return a time interval relative to now as text.
 
     Examples
     --------
@@ -254,7 +254,7 @@ def interval_text(interval: Sequence[float], now: float) -> str:
 
 
 def what_if_text(document: WhatIfDocument, now: float) -> str:
-    """Return the queue's future as it is and as it would be, side by side."""
+    """Return the queue's future as it is and after the changes, side by side."""
     both = document["now"], document["then"]
     rows: list[tuple[str, ...]] = [
         ("", "now", "then"),
@@ -281,7 +281,7 @@ def what_if_text(document: WhatIfDocument, now: float) -> str:
 
 
 def history_text(document: HistoryDocument) -> str:
-    """Return a line a job that is over."""
+    """Return one line for each ended job."""
     head = ("job", "state", "name", "waited", "ran", "attempts", "resizes", "")
     rows = [
         (
@@ -327,14 +327,14 @@ STATUS = {
     "finished": 1,
     "cancelled": 5,
 }
-"""The standard workload format's number of a state; 0: it failed."""
+"""State -> its number in the standard workload format; others are 0, failed."""
 
 
 def swf_lines(history: HistoryDocument) -> Iterator[str]:
     """Yield a history in the standard workload format, a processor a host: a log for `apples simulate`.
 
-    Allocated processors are the mean of what a job had over its time, rounded; requested ones the most that it
-    could use. A job that never ran has no run time, and is left out of a simulation.
+    Allocated processors are the rounded mean of a job's hosts over its time; requested processors are the most
+    that it could use. A job that never ran has no run time; a simulation omits it.
     """
     yield f"; Computer: {history['name']}"
     yield f"; MaxProcs: {history['hosts']}"

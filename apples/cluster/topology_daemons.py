@@ -1,9 +1,9 @@
-"""`TopologyDaemons`: the CPUs of hosts that jobs share, as the topology daemon of each host gives them.
+"""`TopologyDaemons`: the CPUs of hosts that jobs share, as the topology daemon of each host allocates them.
 
-Each host has a daemon of its own, as a node of SD-Policy has its node manager. A daemon of this machine is asked
-over its socket; that of another machine by a host agent there (`apples.cluster.daemon_connection`). An allocation
-has the name of the attempt. If an attempt comes to a host where another runs, the daemon asks that one to give up
-its part and waits until it has adapted; at the end of either the daemon gives the other all.
+Each host has its own daemon, as a node of SD-Policy has its node manager. A daemon of this machine is asked
+over its socket, and a daemon of another machine through a host agent there (`apples.cluster.daemon_connection`).
+An allocation has the name of the attempt. If an attempt comes to a host with another attempt, the daemon asks the
+latter to give up a part of the CPUs and waits until it has adapted. When either ends, the other gets all CPUs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from apples.topology.daemon.client import TopologyClient, error_of
 from apples.topology.daemon.protocol import PROTOCOL
 
 ANSWER_SECONDS = 20.0
-"""For an answer of a daemon, which waits for mates: longer than it lets them take (5 s)."""
+"""Time limit of a daemon's answer; longer than the 5 s that a daemon gives mates to adapt."""
 ASKED_AT_ONCE = 32
 """Daemons that are asked at the same time when a scheduler starts."""
 NOBODY: Mapping[str, str] = MappingProxyType({})
@@ -51,24 +51,24 @@ class SilentDaemonError(LaunchError):
 
 
 class TopologyDaemons:
-    """Has CPUs given to attempts of jobs, and taken back.
+    """Allocates CPUs to attempts of jobs, and takes them back.
 
     Parameters
     ----------
     sockets
-        Host -> the socket of its daemon, there.
+        Host -> the socket of its daemon, as a path on that host.
     cpus
-        Of each host; 0: no job shares a host, and a daemon is asked for jobs with a requirement only.
+        CPUs of each host; 0: no job shares a host, and daemons serve only jobs with a requirement.
     sharing_factor
-        The part of a mate's CPUs that a daemon takes; 0: no job shares a host, so that it does not matter.
+        The part of a mate's CPUs that a daemon takes; 0: no job shares a host, so it does not matter.
     silent
-        Hosts whose daemon did not answer the first question, and why.
+        Hosts with daemons that did not answer the first question, with the reason.
     listed
-        Returns the host list, which says how other machines are reached; None: all hosts are of this machine.
+        Returns the host list, which defines how to reach other machines; None: all hosts are of this machine.
     far
         Names of the hosts that are other machines.
     has_cpus
-        Whether an attempt may have been given CPUs: else no daemon is asked when it leaves a host.
+        Whether an attempt may have CPUs; if not, no daemon is asked when it leaves a host.
     """
 
     def __init__(
@@ -98,20 +98,20 @@ class TopologyDaemons:
         listed: Callable[[], HostList] | None = None,
         has_cpus: Callable[[str], bool] = lambda _: True,
     ) -> TopologyDaemons:
-        """Return those of a host list, having asked every daemon.
+        """Return the daemons of a host list after a query of each daemon.
 
         Parameters
         ----------
         far
             Names of the hosts that are other machines.
         listed
-            Returns the list as it is now, if it may change.
+            Returns the present list, if it may change.
 
         Raises
         ------
         UsageError
-            A host has no daemon or that of another, they have not as many CPUs each, or one takes another part of
-            a mate's than the policy. Permanent.
+            A host has no daemon or shares one, their numbers of CPUs differ, or a daemon takes another part of a
+            mate's CPUs than the policy. Permanent.
         LaunchError
             No daemon answers. Transient.
         """
@@ -143,7 +143,7 @@ class TopologyDaemons:
         return self
 
     def _ask_all(self, silent: dict[str, str], source: str) -> int:
-        """Return how many CPUs each host has; note the hosts whose daemon does not answer."""
+        """Return the number of CPUs of each host; note the hosts with daemons that do not answer."""
         found = dict[str, int]()
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
             asked = {name: pool.submit(self.check, name) for name in self.sockets}
@@ -167,7 +167,7 @@ class TopologyDaemons:
         return next(iter(found.values()))
 
     def join(self, host: Host, *, here: bool) -> None:
-        """Use one more host; a host without a daemon is found by `look`."""
+        """Use a further host; `look` finds out if it has no daemon."""
         self.sockets[host.name] = host.topologyd
         if not here:
             self._reach(host.name)
@@ -188,7 +188,7 @@ class TopologyDaemons:
         ]
 
     def close(self) -> None:
-        """End the host agents; what daemons have given stays."""
+        """End the host agents; allocated CPUs stay allocated."""
         DaemonConnection.close_all(self._far.values())
 
     def _reach(self, name: str) -> None:
@@ -200,18 +200,17 @@ class TopologyDaemons:
         self._far.setdefault(name, DaemonConnection(name, command))
 
     def allocate(self, job: str, hosts: Iterable[str], requirement: str = "") -> None:
-        """Have an attempt have all CPUs of each host, or its part of them where another has them.
+        """Allocate all CPUs of each host to an attempt, or its part of them if another attempt has them.
 
-        With a requirement it has as many as the host has slots, which meet it and which no other job has.
-        A daemon that has given it CPUs answers with those again.
+        With a requirement it gets as many CPUs as the host has slots; they meet it, and no other job has them. A
+        repeated request gets the same CPUs again.
 
         Raises
         ------
         SilentDaemonError
-            A daemon does not answer: whether it has given CPUs is not known. Or it is of another
-            version. Ask again.
+            A daemon does not answer, so its allocation is unknown; or it is of another version. Ask again.
         ApplesError
-            The refusal of a daemon. What was given on other hosts stays, in both cases.
+            A daemon refuses. In both cases the allocations on other hosts stay.
         """
         for host in hosts:
             _checked_socket(host, self.sockets.get(host, ""), self._source())
@@ -225,34 +224,34 @@ class TopologyDaemons:
             except SilentDaemonError:
                 raise
             except ApplesError:
-                self.status(host)  # a daemon of an earlier version may not know the request
+                self.status(host)  # a daemon of an earlier version may not support the request
                 raise
 
     def release(self, job: str, host: str) -> None:
-        """Take an attempt's CPUs on a host back, if it has any; whatever of it is among them is killed.
+        """Take back an attempt's CPUs on a host, if it has any; its processes on them are killed.
 
         Raises
         ------
         ApplesError
-            The daemon does not answer, or something there cannot be killed.
+            The daemon does not answer, or a process there cannot be killed.
         """
         for given in self._answer(host, "jobs", {"jobs": list}, job=job)["jobs"]:
             number = given.get("number") if isinstance(given, dict) else given
             try:
                 self._answer(host, "deallocate", {}, job=job, number=number)
             except UsageError as refusal:
-                if refusal.code != "job-unknown":  # the answer to the request before was lost
+                if refusal.code != "job-unknown":  # the answer to an earlier request was lost
                     raise
 
     def check(self, host: str) -> int:
-        """Return how many CPUs the daemon of a host gives.
+        """Return the number of CPUs of a host's daemon.
 
         Raises
         ------
         SilentDaemonError
             It does not answer, or is of another version.
         UsageError
-            It takes another part of a mate's CPUs than is wanted, if jobs share hosts.
+            Jobs share hosts, and its part of a mate's CPUs differs from that of the policy.
         """
         said = self.status(host)
         taken = said["sharing_factor"]
@@ -268,7 +267,7 @@ class TopologyDaemons:
         return len(CpuSet.parse(said["universe"]))
 
     def status(self, host: str) -> dict[str, Any]:
-        """Return the status of a daemon that takes the requests of this version."""
+        """Return the status of a daemon, after a check of its protocol version."""
         status = self._answer(host, "status", {"sharing_factor": float, "universe": str})
         protocol = printable(str(status.get("protocol", 1)))
         if protocol != str(PROTOCOL):
@@ -284,15 +283,15 @@ class TopologyDaemons:
         return status
 
     def look(self, host: Host, jobs: Mapping[str, bool]) -> Mapping[str, int]:
-        """Take back the CPUs of attempts that have left a host; return for each whether something is left, 1 or 0.
+        """Take back the CPUs of attempts that have left a host; return for each whether it is still there, 1 or 0.
 
-        On another machine that is also any process of the attempt: those of one that is over are ended first.
+        On another machine its processes count as well; those of an attempt that is over are killed first.
 
         Raises
         ------
         LaunchError
-            The host has no daemon, its daemon does not answer, or does not give what it gave; one that came back
-            may be another.
+            The host has no daemon, its daemon does not answer, or gives other CPUs than before; after a restart it
+            may be another daemon.
         """
         if not self.cpus:
             return self._left(host, jobs)
@@ -313,22 +312,22 @@ class TopologyDaemons:
         return self._left(host, jobs)
 
     def _left(self, host: Host, jobs: Mapping[str, bool]) -> dict[str, int]:
-        """Take back the CPUs of attempts; return for each whether something is left, 1 or 0."""
+        """Take back the CPUs of attempts; return for each whether it is still there, 1 or 0."""
         there: Mapping[str, int] = {}
         if self._listed is not None and self.is_far(host.name) and (jobs or not self.cpus):
-            hosts = self._listed()  # how it is reached may be new
+            hosts = self._listed()  # the way to reach the host may have changed
             there = remains(hosts[host.name], hosts, jobs)
         found = {job: int(there.get(job, 0) > 0) for job in jobs}
         for job, left in found.items():
             if not left and self.sockets.get(host.name) and self._has_cpus(job):
                 found[job] = 1
-                with suppress(ApplesError):  # it is asked again
+                with suppress(ApplesError):  # the next probe asks again
                     self.release(job, host.name)
                     found[job] = 0
         return found
 
     def without(self) -> list[str]:
-        """Return the hosts that have no daemon."""
+        """Return the hosts without a daemon."""
         return [host for host, socket in self.sockets.items() if not socket]
 
     def _source(self) -> str:
@@ -341,14 +340,14 @@ class TopologyDaemons:
     def _answer(
         self, host: str, verb: str, has: Mapping[str, type], **fields: Any
     ) -> dict[str, Any]:
-        """Return a daemon's answer after checking its fields: another program may listen on the socket.
+        """Return a daemon's answer after a check of its fields: another program may listen on the socket.
 
         Raises
         ------
         SilentDaemonError
-            It does not answer, or its answer is not to the request; one line, with the socket.
+            It does not answer, or the answer does not fit the request; one line, with the socket.
         ApplesError
-            Its refusal, in one line.
+            The daemon refuses; one line.
         """
         place, socket = self._named(host), self.sockets[host]
         try:
@@ -388,7 +387,7 @@ class TopologyDaemons:
         raise type(refusal)(printable(f"{named}{refusal}"), **coded(refusal))
 
     def _line(self, host: str, request: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the line of a daemon; None: it did not come in time."""
+        """Return the answer of a daemon; None: none came in time."""
         socket, far = self.sockets[host], self._far.get(host)
         if far is not None:
             try:
@@ -415,7 +414,7 @@ def _checked_socket(host: str, socket: str, source: str) -> str:
     Raises
     ------
     UsageError
-        The host has none. Permanent.
+        The host has no daemon. Permanent.
     """
     if not socket:
         where = f"{source}: {host}" if source else host

@@ -181,7 +181,7 @@ def scheduler(
     log, watch, terms = None, None, list[HostLease]()
     _check_slurm(slurm, reach, actuator)
     if slurm:
-        # Its lock comes before the host list of the nodes is written: another scheduler may run on that.
+        # Lock the directory before writing the host list of the nodes: another scheduler may use that file.
         log = SchedulerLog.open(where)
         actuator = "ssh"
         own = place if hosts or place.exists() else None
@@ -245,7 +245,7 @@ def scheduler(
 
 
 def _policy_of(name: str, options: Mapping[str, str]) -> SchedulingPolicy:
-    """Return the policy of a name; a user's own in a child process."""
+    """Return the policy of a name; a user's own policy runs in a child process."""
     return GuardedPolicy(name, options) if is_of_user(name) else load_policy(name, options)
 
 
@@ -262,7 +262,7 @@ def _prepare_policy(policy: SchedulingPolicy, service: SchedulerService) -> None
 
 
 def _prepared(executor: JobServiceExecutor) -> JobServiceExecutor:
-    """Return an executor; its fork server loads its modules from now on."""
+    """Return an executor after the start of its fork server, which loads its modules."""
     children.start()
     return executor
 
@@ -270,7 +270,7 @@ def _prepared(executor: JobServiceExecutor) -> JobServiceExecutor:
 def _lost(
     far: Sequence[Host], names: Sequence[str], daemons: TopologyDaemons | None
 ) -> Mapping[str, str]:
-    """Return the hosts that get no job at first, and why."""
+    """Return the hosts that get no job at first, with the reason."""
     if daemons is not None and daemons.cpus:
         return daemons.silent
     return {host.name: "it has not answered yet" for host in far if host.name in names}
@@ -282,7 +282,7 @@ def _looks(
     watch: AllocationWatch | None,
     daemons: TopologyDaemons | None,
 ) -> Callable[[Callable[[Report], None]], HostLooks] | None:
-    """Return what makes what looks at the hosts; None: none is looked at."""
+    """Return the factory of the probes of hosts; None: no host needs a probe."""
     if daemons is not None:
         return partial(HostLooks.by_daemons, tuple(found), daemons, time.monotonic)
     listed = (lambda: found) if watch is None else (lambda: watch.hosts)
@@ -292,7 +292,7 @@ def _looks(
 def _allocations(
     asked: Sequence[str], own: Path | None, where: Path, *, steps: bool
 ) -> tuple[AllocationWatch, list[HostLease]]:
-    """Return what follows allocations, and until when their nodes can be used."""
+    """Return the watch of the allocations, and the leases of their nodes."""
     watch = AllocationWatch(asked, own, where / "hosts.toml", steps=steps)
     terms = watch.look()
     if not terms:
@@ -330,13 +330,13 @@ def _follower(
     claims: HostClaims,
     monitor: LoadMonitor | None,
 ) -> AllocationFollower:
-    """Return what has a scheduler know its hosts; of the list those that are in no allocation are over.
+    """Return the follower that passes allocated hosts to a scheduler; hosts outside of allocations are over.
 
-    Hosts are monitored from when they join until they are over, where the policy looks at their load.
+    If the policy reads loads, a host is monitored from when it joins until it is over.
     """
 
     def command(name: str) -> list[str]:
-        hosts = watch.hosts  # how it is reached may be new
+        hosts = watch.hosts  # the way to reach the host may have changed
         return load_slave(hosts, hosts[name], EVERY_SECONDS)
 
     def listed(hosts: HostList) -> None:
@@ -365,7 +365,7 @@ def _follow(
     terms: Sequence[HostLease],
     service: SchedulerService,
 ) -> None:
-    """Have a scheduler take in the hosts that there are, and be told of others from now on."""
+    """Pass the present leases to a scheduler, and from now on every change."""
     there = {one.host for one in terms}
     over = [host for host in machine.state.hosts if host not in there]
     begun = [*terms, *(HostLease(host, 0.0, "its allocation") for host in over)]
@@ -383,7 +383,7 @@ def _load(one: NodeSnapshot) -> HostLoad:
 
 
 def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host, ...]:
-    """Return the hosts of the list that are other machines under an actuator."""
+    """Return the hosts of the list that are other machines for this actuator."""
     if actuator not in {None, *ACTUATORS}:
         raise UsageError(
             f"--actuator {actuator}: the scheduler knows {' and '.join(ACTUATORS)}",
@@ -403,12 +403,12 @@ def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host
         )
     far = tuple(host for host in found if not is_here(host)) if actuator == "ssh" else ()
     for host in far:
-        ssh.reach(host, found)  # one that must not reach ssh is refused now
+        ssh.reach(host, found)  # rejects a host that must not be reached over ssh
     return far
 
 
 def _share(where: Path, far: Sequence[Host], policy: SchedulingPolicy) -> None:
-    """Let others reach the socket in a scheduler's directory, and nothing else there."""
+    """Let other users reach the socket in a scheduler's directory, and no other file there."""
     if far:
         raise UsageError(
             "--shared: hosts on other machines are not supported",
@@ -418,7 +418,7 @@ def _share(where: Path, far: Sequence[Host], policy: SchedulingPolicy) -> None:
         )
     if (
         "loads" in policy.looks_at
-    ):  # whose a process is, says its environment, which is its user's alone
+    ):  # the load monitor reads the environment of processes, which only their own user can read
         raise UsageError(
             "--shared: a policy that uses the load of hosts is not supported",
             code="option-not-applicable",
@@ -447,7 +447,7 @@ def _daemons(
     shared: bool,
     listed: Callable[[], HostList],
 ) -> TopologyDaemons | None:
-    """Return the topology daemons of the hosts; None: no host has one, and two jobs may share none."""
+    """Return the topology daemons of the hosts; None: no host has a daemon, and no policy shares hosts."""
     hosts = listed()
     names_far = [host.name for host in far]
     if not isinstance(policy, SlowdownDriven):
@@ -471,12 +471,12 @@ def _daemons(
             code="no-hosts",
         )
     found = TopologyDaemons.of(used, policy.sharing_factor, names_far, listed, _may_have_cpus)
-    policy.share(found.cpus)  # refuses hosts of which no guest could have a CPU
+    policy.share(found.cpus)  # rejects hosts with too few CPUs for a guest
     return found
 
 
 def _without_daemon(names: Sequence[str], daemons: TopologyDaemons | None) -> Sequence[str]:
-    """Return the hosts of which a requirement cannot be met: daemons that come later are not asked."""
+    """Return the hosts that cannot meet a requirement; daemons that start later are not used."""
     if daemons is not None:
         return daemons.without()
     return names or ["hosts that have not joined yet"]

@@ -1,4 +1,4 @@
-"""The live schedulers whose pages are served: those of this user, and those named at the start."""
+"""The live schedulers with pages: those of this user, and those named at the start."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Document = dict[str, Any]
 
 # Shared by all browsers: they cost a scheduler as much as one.
 FRESH_SECONDS = 1.0
-"""For how long an answer of a scheduler, and what is made of it, serves all who ask."""
+"""Time for which an answer of a scheduler and the page made from it serve all browsers."""
 WEATHER_SECONDS = 10.0
 MAX_PAST = 40
-"""Jobs that are over whose records are read, for where they were."""
+"""Ended jobs with records that are read for the hosts where they ran."""
 MAX_KEPT = 64
 PAGE_SECONDS = 4.0
-"""Time limit of a question that a page asks: a stopped scheduler must not block the pages."""
+"""Time limit of a page's request: a stopped scheduler must not block the pages."""
 BRIEF_SECONDS = 0.1
-"""A question that fails sooner does not block a page."""
+"""A request that fails sooner does not block a page."""
 SILENT_SECONDS = 10.0
-"""After a time-out, pages ask a scheduler no question for this time: they show its last state at once."""
+"""After a time-out, pages send a scheduler no request for this time: they show its last state at once."""
 
 
 class Kept:
-    """Cache of answers for some seconds. A thread that asks while another makes the same answer waits for it."""
+    """Cache of answers for some seconds. A thread that needs an answer in the making waits for it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -47,7 +47,7 @@ class Kept:
         self._answers: dict[object, tuple[float, Any]] = {}
 
     def of(self, key: object, make: Callable[[], Any]) -> Any:
-        """Return what `make` returned for this key not long ago, else what it returns now."""
+        """Return the cached value of this key if it is recent, else call `make` and cache its value."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
@@ -74,13 +74,13 @@ class Cluster:
     name
         In the addresses of its pages.
     directory
-        Where its journal and socket are.
+        The directory of its journal and socket.
     folder
-        Whose host lists may be the scheduler's.
+        Folder with host lists, one of which may be the scheduler's.
     weather
-        Knows what is remembered of hosts.
+        Gives the remembered values of hosts.
     seconds
-        Time limit of a question.
+        Time limit of a page's request.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Cluster:
         return self._asked(self._client, method, path, body)
 
     def read(self, path: str) -> Document:
-        """Return the answer of the scheduler to a question of a page.
+        """Return the answer of the scheduler to a page's request.
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Cluster:
     def _asked(
         self, client: SchedulerClient, method: str, path: str, body: Mapping[str, Any] | None
     ) -> Document:
-        """Ask the scheduler, unless a question timed out a short time ago."""
+        """Send a request to the scheduler, unless a request timed out a short time ago."""
         if self._silent is not None and time.monotonic() < self._silent[0]:
             raise self._silent[1]
         began = time.monotonic()
@@ -140,7 +140,7 @@ class Cluster:
         return answer
 
     def queue(self) -> tuple[Document, str]:
-        """Return the queue as ``apples.queue/1``, and why it is an old one: empty where it is not.
+        """Return the queue as ``apples.queue/1``, and the reason that it is out of date; empty: it is current.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Cluster:
         return document, ""
 
     def parts(self, query: ClusterQuery) -> dict[str, Any]:
-        """Return what the page says to a question, as `cluster_parts` has it.
+        """Return the model of the page for a query, as `cluster_parts`.
 
         Raises
         ------
@@ -183,12 +183,12 @@ class Cluster:
         return {**parts, "stale": stale, "age": time.time() - document["time"]}
 
     def host(self, name: str) -> tuple[Document, Document | None]:
-        """Return a host as in ``apples.queue/1``, and what is known of its share and memory.
+        """Return a host as in ``apples.queue/1``, and its known share and memory.
 
         Raises
         ------
         UsageError
-            The scheduler has none of this name.
+            The scheduler has no host of this name.
         LaunchError
             As of `queue`.
         """
@@ -212,29 +212,29 @@ class Cluster:
         return self._places[record]
 
     def _host_weather(self, document: Document) -> dict[str, Document]:
-        """Return what is known of the hosts, by their names; empty where their list is not known."""
+        """Return the known values of the hosts by name; empty if their list is not known."""
         found = self._host_list(document)
         if found is None:
             return {}
         try:
             asked: AskedWeather = self._weather.of(found)
-        except ApplesError:  # the service refuses: the page has what the scheduler says
+        except ApplesError:  # the service refuses: the page shows the scheduler's values
             return {}
         return {row["host"]: row for row in asked.rows}
 
     def series_of(self, name: str) -> KnownHost | None:
-        """Return the series that are known of a host; None where the scheduler's list is not known."""
+        """Return the known time series of a host; None if the scheduler's list is not known."""
         found = self._host_list(self.queue()[0])
         if found is None:
             return None
         host = next(one for one in found if one.name == name)
         try:
             return known_of(found, host, service_settings())
-        except ApplesError:  # no token of the service: the page has what the scheduler says
+        except ApplesError:  # no token of the service: the page shows the scheduler's values
             return None
 
     def _host_list(self, document: Document) -> HostList | None:
-        """Return the list that all hosts of the scheduler are in, where one is found."""
+        """Return a host list with all hosts of the scheduler; None: not found."""
         names = {one["host"] for one in document["hosts"]}
         return next(
             (one for one in self._host_lists(document) if names <= {h.name for h in one}), None
@@ -260,7 +260,7 @@ class Cluster:
 
 
 def _record(identifier: str) -> Document | None:
-    """Return a job's record as ``apples.job/1`` with what was promised of it; None: there is none any more."""
+    """Return a job's record as ``apples.job/1`` with its predicted run time; None: the record is gone."""
     try:
         found = store.record(identifier)
         record = found.record()
@@ -271,7 +271,7 @@ def _record(identifier: str) -> Document | None:
 
 
 class Clusters:
-    """The schedulers whose pages there are.
+    """The schedulers with pages.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ class Clusters:
         self._known: dict[Path, Cluster] = {}
 
     def all(self) -> list[Cluster]:
-        """Return them: this user's in the order of their names, then those named."""
+        """Return all schedulers: this user's in the order of their names, then those in `named`."""
         names = scheduler_directories(self._named)
         for name, place in names.items():
             if place not in self._known:
@@ -294,12 +294,12 @@ class Clusters:
         return [self._known[place] for place in names.values()]
 
     def one(self, name: str) -> Cluster:
-        """Return the one of a name.
+        """Return the scheduler of a name.
 
         Raises
         ------
         UsageError
-            There is none.
+            No scheduler here has this name.
         """
         for each in self.all():
             if each.name == name:

@@ -1,4 +1,4 @@
-"""The page of a live scheduler: what of a queue of any length is shown, and in which words."""
+"""The page of a live scheduler: the parts of a long queue that it shows, and their text."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from apples.ui.lists import matching, part_of
 Document = Mapping[str, Any]
 
 PER_PAGE = 100
-"""Hosts, and jobs that wait, on one page."""
+"""Hosts, and waiting jobs, on one page."""
 SEARCHED = ("host", "job", "name", "state", "reason", "kind")
-"""Values that a search looks into, and the names of hosts."""
+"""Searched values, besides the names of hosts."""
 MAX_RUNNING = 50
 MAX_SAID = 12
 MAPPED = 40
-"""From this many hosts on they are drawn as a map, too."""
+"""From this number of hosts on, the page also shows them as a map."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterQuery:
-    """What is asked of the page.
+    """The query of the page.
 
     Attributes
     ----------
     words
-        All of them must be in a host or job that is listed: in its name, state, reason, hosts.
+        A listed host or job must contain all of them in its name, state, reason or hosts.
     waiting_page, hosts_page
         From 1.
     """
@@ -45,7 +45,7 @@ class ClusterQuery:
     hosts_page: int = 1
 
     def address(self, changes: Mapping[str, Any]) -> str:
-        """Return the address of the page, from where it is, with changes of the question."""
+        """Return the relative address of the page with changes of the query."""
         return f"?{urlencode({**asdict(self), **changes})}"
 
 
@@ -66,7 +66,7 @@ def is_waiting(job: Document) -> bool:
 
 
 def said(document: Document) -> list[tuple[float, str]]:
-    """Return what has happened last, the latest first: what was decided of each job, and alarms."""
+    """Return the last events, the latest first: decisions on jobs, and alarms."""
     found = [(one["time"], one["text"]) for one in document["alarms"]]
     for one in document["jobs"]:
         found += _happened(one)
@@ -89,7 +89,7 @@ def _happened(job: Document) -> Iterator[tuple[float, str]]:
 
 
 def interval_words(seconds: float) -> str:
-    """Return how long something took, in whole seconds, minutes or hours.
+    """Return a duration in whole seconds, minutes or hours.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def interval_words(seconds: float) -> str:
 
 
 def start_text(job: Document, now: float) -> str:
-    """Return when a job that waits starts: from now, and on the clock."""
+    """Return the predicted start of a waiting job, relative to now and as time of day."""
     if not job["start"]:
         return ""
     first, middle, last = (moment(one)[11:16] for one in job["start"])
@@ -116,18 +116,18 @@ def cluster_parts(
     records: Mapping[str, Document | None],
     past: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
-    """Return what the template of the page says.
+    """Return the model for the page's template.
 
     Parameters
     ----------
     document
         As ``apples.queue/1``.
     weather
-        By host: what is known of its share and memory.
+        Host -> its known share and memory.
     records
-        By job: its record as ``apples.job/1``, with ``predicted_seconds``; None: it is gone.
+        Job -> its record as ``apples.job/1``, with ``predicted_seconds``; None: it is gone.
     past
-        By job that is over: the hosts on which it was.
+        Ended job -> the hosts on which it ran.
     """
     now, jobs, hosts = document["time"], document["jobs"], document["hosts"]
     running = [one for one in jobs if one["hosts"] and one["state"] not in OVER]

@@ -1,4 +1,4 @@
-"""What would become of a queue if something were otherwise: the question, its command, and what would do it."""
+"""What-if questions about a queue: the question, its command, and the steps that make the change real."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Document = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Supposition:
-    """What is to be otherwise.
+    """The changes of a what-if question.
 
     Attributes
     ----------
     policy
-        Empty: the one that there is.
+        Empty: the present policy.
     hosts
-        That come; below zero: that go.
+        Number of additional hosts; below zero: of hosts that are removed.
     job, minimum
-        One that waits, and with how many hosts it would be content; no job: all are as they are.
+        A waiting job and its new fewest hosts; no job: all jobs stay as they are.
     """
 
     policy: str = ""
@@ -32,7 +32,7 @@ class Supposition:
     minimum: int = 1
 
     def body(self) -> dict[str, Any]:
-        """Return it as the scheduler is asked.
+        """Return the body of the request to the scheduler.
 
         Examples
         --------
@@ -62,7 +62,7 @@ class Supposition:
         return shlex.join(words)
 
     def steps(self, document: Document) -> list[tuple[str, str]]:
-        """Return in words and as commands what would make it so.
+        """Return the steps that make the change real, each in words and as a command.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class Supposition:
 
 
 def starts(answer: Document, now: float) -> list[tuple[str, Sequence[str]]]:
-    """Return when each job starts as it is and as it would be, of the first `SHOWN_STARTS` of them.
+    """Return the starts of the first `SHOWN_STARTS` jobs, without and with the changes.
 
     Parameters
     ----------
