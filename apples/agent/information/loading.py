@@ -1,4 +1,4 @@
-"""Read files and options into an `InformationPool`, and put it under a weather.
+"""Read files and options into an `InformationPool`, with a weather.
 
 Only a live weather loads sensors, ssh and an HTTP client: the functions that measure import them.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, str | float]
 Propose = Callable[[InformationPool], Schedule | None]
-"""Returns the schedule that a decision under a pool chooses, or None if no host set is feasible."""
+"""Returns the schedule that a decision under a pool chooses; None if no host set is feasible."""
 
 
 def load_information(
@@ -58,35 +58,35 @@ def load_information(
     Parameters
     ----------
     user
-        None: the user has no wishes.
+        Path of the user specifications. None: no constraints or preferences.
     contents
-        Texts that are used in place of the files `template` and `user`, by these names.
+        Texts that replace the files ``template`` and ``user``, by these names.
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     weather
-        ``live`` (the weather service that is configured, else sensors, here and over ssh; and the learned state),
-        ``remembered`` (what the service and earlier plans know, without a measurement; and the learned state),
-        ``static`` (the host list's values alone), or a recorded weather file; as for ``apples plan``.
+        As for ``apples plan``. ``live``: the configured weather service, else sensors, here and over ssh; with
+        the learned state. ``remembered``: data of the service and of earlier plans, without a measurement; with
+        the learned state. ``static``: only the host list's values. Otherwise the path of a recorded weather.
     learned
-        Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
-        Without it the same files give the same plan on every machine and after any run.
+        Whether a static or recorded weather also uses the learned state (measured speeds and corrections).
+        Without it, the same files give the same plan on every machine and after any run.
     model
-        In place of the specification's and the template's: a name, or a function of the pool.
+        Replaces the model of the specifications and the template: a name, or a function of the pool.
     launcher
-        Name of the actuator that would start the run; default: ssh where hosts are other machines, else local.
+        Name of the actuator that would start the run; default: ssh if hosts are other machines, else local.
     findings
-        Findings by host from an earlier look: these hosts are not looked at, nor measured if they are unfit.
+        Findings by host from an earlier check: these hosts are not checked again; unfit hosts are not measured.
     sensing
-        How a live weather is measured; its `hosts`, `service`, `look` and `propose` are set here.
+        Settings for measuring a live weather; its `hosts`, `service`, `look` and `propose` are set here.
     propose
-        Returns the schedule under a pool: then only those links are measured that it can depend on.
+        Returns the schedule under a pool. With it, only links that can change the schedule are measured.
 
     Raises
     ------
     hat.DocumentError
-        What is wrong in the files, with file, line and field.
+        The files have problems, each reported with file, line and field.
     UsageError
-        An unknown model, or a weather that is neither a word nor a file.
+        Unknown model or weather.
     """
     document = hat.Document.of(template, contents.get("template"))
     described = document.validate(hat.ApplicationTemplate)
@@ -130,7 +130,7 @@ def under(
     sensing: SensingContext,
     propose: Propose | None = None,
 ) -> InformationPool:
-    """Return the pool under a weather: ``static``, ``live``, ``remembered``, or the name of a file."""
+    """Return the pool under a weather: ``static``, ``live``, ``remembered``, or the path of a file."""
     # A static decision measures nothing: it loads no sensors, no ssh and no HTTP client.
     if weather == "static":
         return information
@@ -157,12 +157,12 @@ def under(
 def measure_briefly(
     information: InformationPool, others: Others = remote_hosts
 ) -> InformationPool:
-    """Return the pool under this moment's weather and with what runs have taught by now.
+    """Return the pool with the present weather and the present learned state.
 
     Parameters
     ----------
     others
-        Returns the hosts of the list that are other machines, measured over ssh.
+        Returns the hosts of the list that are other machines; they are measured over ssh.
     """
     learned = recall(information.learned_key, hosts=information.hosts)
     information = replace(information, learned=learned)
@@ -192,7 +192,7 @@ def _under_live_weather(
 
 
 def _reachable(information: InformationPool, others: Others, hosts: HostList) -> list[Host]:
-    """Return the other machines that the user may use and that answer, as far as is known.
+    """Return the other machines that the user may use, without those known not to answer.
 
     Queued nodes are not contacted before the queue allocates them.
     """
@@ -211,7 +211,7 @@ def _reachable(information: InformationPool, others: Others, hosts: HostList) ->
 def _looked_at(
     information: InformationPool, log: Log, far: Sequence[Host], connections: HostConnections
 ) -> Mapping[str, Fitness]:
-    """Return the findings on other machines; log the unfit ones."""
+    """Return the findings on other machines; log unfit machines."""
     from apples.launch.remote.preflight import preflight  # noqa: PLC0415 - see `under`
 
     seen = preflight(far, information.hosts, needs_of(information), connections=connections)
@@ -227,7 +227,7 @@ def _proposed(
     conditions: Conditions,
     seen: Mapping[str, Fitness],
 ) -> ProposedPlan | None:
-    """Return the plan under conditions and findings, or None if no host set is feasible."""
+    """Return the plan under conditions and findings; None if no host set is feasible."""
     from apples.weather.link_choice import ProposedPlan  # noqa: PLC0415 - see `under`
 
     schedule = propose(replace(information, conditions=conditions).with_findings(seen))
@@ -247,7 +247,7 @@ def _proposed(
 def _check_expected_result(
     described: hat.ApplicationTemplate, template: Path, folder: Path
 ) -> None:
-    """Reject a function of the expected result whose file does not exist, before anything runs."""
+    """Raise before any run if the file of the expected result's function does not exist."""
     file, _, _ = (
         described.expected_result.function.rpartition(":")
         if described.expected_result
@@ -266,7 +266,7 @@ def _check_expected_result(
 def _check_names(
     specifications: hat.UserSpecifications, hosts: HostList, document: hat.Document
 ) -> None:
-    """Refuse a specification that names a host or site the list does not have."""
+    """Raise if the specifications name a host or site that is not in the list."""
     machines, sites = {host.name for host in hosts}, {host.site for host in hosts}
     limits, preferences = specifications.constraints, specifications.preferences
     reference = specifications.objective.reference

@@ -1,4 +1,4 @@
-"""`InformationPool`: everything one decision rests on, frozen at one moment."""
+"""`InformationPool`: all data of one decision, frozen at one moment."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 
 def available_here(host: str, implementation: Implementation) -> bool:
-    """Whether this machine has the modules and commands an implementation requires."""
-    del host  # every host of a local run is a part of this machine
+    """Return whether this machine has the modules and commands that an implementation requires."""
+    del host  # each host of a local run is a part of this machine
     requires = implementation.requires
     return all(map(_importable, requires.modules)) and all(map(shutil.which, requires.commands))
 
@@ -53,7 +53,7 @@ def _importable(module: str) -> bool:
 
 
 UNMEASURED_SECONDS_PER_POINT = 1e-8
-"""Taken where no host was measured: a plain numpy kernel's; only ratios matter then."""
+"""Speed of a plain NumPy kernel, assumed if no host was measured: then only ratios matter."""
 
 
 @dataclass(frozen=True)
@@ -63,34 +63,34 @@ class InformationPool:
     Attributes
     ----------
     template, application
-        What the application is, and the same at this run's parameters.
+        The description of the application, and its numbers at this run's parameters.
     specifications
-        What the user wants.
+        The user's constraints, objective and preferences.
     conditions
         The host list under a weather.
     learned
-        Calibrations and what past runs taught; empty for a static decision.
+        Calibrations, and corrections from past runs; empty for a static decision.
     folder
-        Where the template's program is.
+        Folder of the template's program.
     make_model
-        Builds the model from the pool: an entry of the Model pool, or the user's own.
+        Builds the model from the pool: an entry of the Model pool, or the user's own function.
     available
-        Whether an implementation can run on a host.
+        Returns whether an implementation can run on a host.
     conditions_over
-        Returns the conditions over the next so many seconds; None where the weather is static or recorded.
+        Returns the conditions over a horizon in seconds; None if the weather is static or recorded.
     slowdown
-        By host: how many times longer its computing would take than the model says, 1 where not named; for
-        what-if questions, and for an application that runs.
+        Factor on a host's modelled computing, by host; 1 for others. For what-if questions and for a running
+        application.
     findings
-        By host: what a look from inside found on it.
+        Results of the checks on a host, by host.
     launcher
-        Name of the actuator that would start the run: what past starts took is remembered by it.
+        Name of the actuator that would start the run; learned start times are stored by launcher.
     metric
-        The user's own objective, the lower the better; None where it is one of ours.
+        The user's own objective, to be minimised; None for a built-in objective.
     looked
-        What was measured over ssh for this pool and what was not; empty where nothing was.
+        Measurements over ssh for this pool, and links that were left out; empty without measurements.
     threads
-        Whether of implementations by threads, each host being a set of its own; else of those by ranks.
+        True: implementations by threads, each host being a set of its own. False: implementations by ranks.
     """
 
     template: ApplicationTemplate
@@ -121,7 +121,7 @@ class InformationPool:
 
             object.__setattr__(self, "metric", users_metric(self.specifications.objective))
 
-    # What follows is worked out when it is first asked for: a decision passes through several pools, and plans
+    # The following properties are computed on first use: a decision passes through several pools and plans
     # under the last.
     @cached_property
     def active_set(self) -> ActiveSet:
@@ -139,17 +139,17 @@ class InformationPool:
 
     @property
     def assumed_speeds(self) -> tuple[str, ...]:
-        """One line about the hosts whose speed nothing is known of; empty where there are none."""
+        """One line about the hosts with unknown speed; empty if all are known."""
         return self._known_and_assumed[1]
 
     @property
     def unmeasured(self) -> frozenset[str]:
-        """The hosts whose speed is neither given nor measured."""
+        """The hosts with neither a given nor a measured speed."""
         return frozenset(host.name for host in self.hosts if _speed(self, host)[0] is None)
 
     @cached_property
     def _known_and_assumed(self) -> tuple[dict[str, SpeedFunction], tuple[str, ...]]:
-        """The speeds, and the line about those that are assumed at the worst known."""
+        """The speeds, and the line about unknown speeds; these are assumed to be the slowest known speed."""
         found = {host.name: _speed(self, host)[0] for host in self.hosts}
         known = {name: speed for name, speed in found.items() if speed is not None}
         unknown = [name for name, speed in found.items() if speed is None]
@@ -173,7 +173,7 @@ class InformationPool:
         Raises
         ------
         ModelError
-            The user's own model is no model. Permanent.
+            The user's function did not return a `ModelTemplate`. Permanent.
         """
         make = self.make_model or MODELS[self.application.model]
         model = make(self)
@@ -198,10 +198,10 @@ class InformationPool:
 
     @cached_property
     def scale_of_listed_speeds(self) -> float:
-        """Measured over listed seconds per point, the median of the hosts of which both are known; else 1.
+        """Measured over listed seconds per point: the median of the hosts with both values; else 1.
 
-        A list compares hosts, a measurement is of this application. Without this factor a host that was measured
-        would be compared with hosts whose speed is that of another program.
+        The list gives relative speeds of hosts; a measurement is for this application. Without this factor, the
+        measured speed of one host would be compared with another program's speed on other hosts.
         """
         ratios = [
             speed.seconds_per_point[-1] / host.seconds_per_point
@@ -219,20 +219,19 @@ class InformationPool:
     def memory_offered(self, host: Host) -> float:
         """Return the bytes a part of the grid may take: forecast less the user's risk, at most the user's limit.
 
-        If it lies in a GPU's memory, at most the bytes of it that were free when it was calibrated. Infinite where
-        nothing is known.
+        For a GPU's memory: at most the bytes that were free during calibration. Infinite if unknown.
         """
         wishes, own = self.specifications, self.speeds[host.name].memory
         risk, limit = wishes.preferences.risk, wishes.constraints.memory
         return self.conditions.memory_for_strip(host, risk, limit, own)
 
     def implementation(self, host: Host) -> str:
-        """Return the implementation of the active set for `host`, empty when it has none."""
+        """Return the implementation of the active set for `host`; empty if it has none."""
         chosen = self.active_set.implementations.get(host.name)
         return chosen.name if chosen else ""
 
     def model_of(self, schedule: Schedule) -> ModelTemplate:
-        """Return the model of what a schedule's hosts have: strips, rectangles or whole partitions."""
+        """Return the model of a schedule: for strips, rectangles or whole partitions."""
         model, asked = self._planned_model(schedule), self.decomposition
         if asked is None:
             return model
@@ -249,18 +248,18 @@ class InformationPool:
         return PartitionedModel(model, planned, loads)
 
     def _planned_model(self, schedule: Schedule) -> ModelTemplate:
-        """Return the model of a schedule with one partition a rank."""
+        """Return the model of a schedule with one partition per rank."""
         pool, rectangles = self.pool_of(schedule), schedule.rectangles
         return replace(pool.rectangle_model, rectangles=rectangles) if rectangles else pool.model
 
     @cached_property
     def decomposition(self) -> Decomposition | None:
-        """How the user wants the data to be cut; None where that is left to the program.
+        """The user's decomposition of the data; None leaves it to the program.
 
         Raises
         ------
         UsageError
-            The program does not take this preference, or it is too large. Permanent.
+            The program does not support this preference, or it is too large. Permanent.
         """
         asked = self.specifications.preferences.partitions
         if asked is None:
@@ -281,14 +280,14 @@ class InformationPool:
         return Decomposition.read(asked)
 
     def pool_of(self, schedule: Schedule) -> InformationPool:
-        """Return the pool of the implementations that a schedule is of."""
+        """Return the pool of the kind of implementations in a schedule."""
         if schedule.rectangles:
             return self.for_rectangles
         return self.for_threads if schedule.threads else self
 
     @cached_property
     def rectangle_model(self) -> RectangleModel:
-        """The model of rectangles, of none yet.
+        """The model of rectangles, still without rectangles.
 
         Raises
         ------
@@ -299,11 +298,11 @@ class InformationPool:
 
     @cached_property
     def for_threads(self) -> InformationPool:
-        """The pool with the implementations by threads: what each host is where it is the only one of its set."""
+        """The pool with the implementations by threads, for sets of a single host."""
         return self if self.threads else replace(self, threads=True)
 
     def by_threads_on(self, host: Host) -> InformationPool | None:
-        """Return `for_threads` where it has an implementation for a host that was measured there, else None."""
+        """Return `for_threads` if it has an implementation with a measured speed on this host, else None."""
         if not self._measured_by_threads:
             return None
         pool = self.for_threads
@@ -331,12 +330,12 @@ class InformationPool:
 
     @cached_property
     def for_rectangles(self) -> InformationPool:
-        """The pool with those implementations alone that take rectangles.
+        """The pool with only those implementations that take rectangles.
 
         Raises
         ------
         UsageError
-            The template has none. Permanent.
+            The template has no such implementation. Permanent.
         """
         template = self.template
         taking = {one.name: one for one in template.implementations if one.rectangles}
@@ -359,10 +358,10 @@ class InformationPool:
         Parameters
         ----------
         weather
-            None: the host list alone, the paper's compile-time view; the learned state does not hold then, but
-            the active set stays: what runs is the same program, whoever planned it.
+            None: only the host list, the paper's compile-time view. Then the learned state is not used, but the
+            active set stays, so that the same program runs.
         source
-            Where the weather is from.
+            Source of the weather.
         """
         if weather is None:
             conditions = replace(
@@ -391,9 +390,9 @@ class InformationPool:
         return replace(self, conditions=conditions, conditions_over=None)
 
     def with_horizon(self, seconds: float) -> InformationPool:
-        """Return the pool under the forecasts of the next so many seconds.
+        """Return the pool under the forecasts over a horizon in seconds.
 
-        It is the same pool where these are forecasts of no other horizon, or the weather is static or recorded.
+        It is the same pool if these forecasts have the same horizon, or if the weather is static or recorded.
         """
         if self.conditions_over is None:
             return self
@@ -421,7 +420,7 @@ class InformationPool:
         return replace(self, application=application)
 
     def with_findings(self, found: Mapping[str, Fitness]) -> InformationPool:
-        """Return the pool with more hosts looked at."""
+        """Return the pool with further findings on hosts."""
         findings = {**self.findings, **found}
         widths = {name: one.cpus for name, one in findings.items() if one.cpus}
         conditions = replace(self.conditions, widths=widths)
@@ -433,7 +432,7 @@ class InformationPool:
         latency: Mapping[str, float] | None = None,
         memory: Mapping[str, float] | None = None,
     ) -> InformationPool:
-        """Return the pool as it would be with some hosts slower, farther away or fuller by a factor."""
+        """Return the pool with factors on the computing, latency and memory of some hosts."""
         conditions = replace(
             self.conditions, latency_factor=latency or {}, memory_factor=memory or {}
         )
@@ -441,9 +440,9 @@ class InformationPool:
 
 
 def offers(information: InformationPool, host: str, implementation: Implementation) -> bool:
-    """Whether a host has the modules and commands an implementation requires.
+    """Return whether a host has the modules and commands that an implementation requires.
 
-    A host that was not looked at, or did not answer, is taken to have what the pool's `available` says.
+    For a host that was not checked, or did not answer, the pool's `available` decides.
     """
     seen = information.findings.get(host)
     if seen is None or seen.refusal:
@@ -453,7 +452,7 @@ def offers(information: InformationPool, host: str, implementation: Implementati
 
 
 def refusal(information: InformationPool, host: Host, implementation: str = "") -> str:
-    """Return why no run, or none of `implementation`, may go to `host`; empty where one may."""
+    """Return why `host` cannot be used, or cannot run `implementation`; empty if it can."""
     if implementation and not offers(
         information, host.name, information.template.implementation(implementation)
     ):
@@ -463,7 +462,7 @@ def refusal(information: InformationPool, host: Host, implementation: str = "") 
 
 
 def start_seconds(information: InformationPool, resources: Iterable[Host]) -> float:
-    """Return the seconds from a launch until the slowest of some hosts is ready: learned, else the list's."""
+    """Return the seconds from a launch until the slowest host is ready: learned, else from the list."""
     known = information.learned.starts(information.launcher)
     elsewhere = float(np.median([*known.values()])) if known else 0.0
     return max(
@@ -479,7 +478,7 @@ def start_seconds(information: InformationPool, resources: Iterable[Host]) -> fl
 
 
 def queue_seconds(resources: Iterable[Host]) -> float:
-    """Return the seconds until all of some hosts can be had, as the host list expects of their queue."""
+    """Return the seconds until the queue grants all of these hosts, by the host list."""
     return max((host.queue_seconds or 0.0 for host in resources), default=0.0)
 
 
@@ -517,7 +516,7 @@ def strip(information: InformationPool) -> StripModel:
 
 
 MODELS: Mapping[str, Callable[[InformationPool], ModelTemplate]] = {"strip": strip}
-"""The Model pool; a user's own model is such a callable too."""
+"""The Model pool; a user's own model has the same signature."""
 
 
 MEASURED: Final = "measured"
@@ -525,12 +524,13 @@ TEMPLATE: Final = "template"
 ASSUMED: Final = "assumed"
 """Sources of a speed, besides the host list (`STATIC`)."""
 SIMILAR_SIZE = 4.0
-"""A grid with this many times as many points, or as few, is another problem size: its strips are beyond those
-measured by more than the caches of most hosts differ."""
+"""Largest ratio of grid points between similar problem sizes. Beyond it, strips exceed the measured sizes by
+more than the caches of most hosts differ.
+"""
 
 
 def speed_source(information: InformationPool, host: Host) -> SpeedSource:
-    """Return where the speed of a host's implementation is from."""
+    """Return the source of the speed of a host's implementation."""
     return _speed(information, host)[1]
 
 
@@ -541,12 +541,12 @@ def is_measured(information: InformationPool, host: Host) -> bool:
 
 
 def assumes_speed(information: InformationPool, host: Host) -> bool:
-    """Whether nothing is known of a host's speed, neither listed nor measured."""
+    """Return whether a host's speed is assumed, neither listed nor measured."""
     return speed_source(information, host)["source"] == ASSUMED
 
 
 def _speed(pool: InformationPool, host: Host) -> tuple[SpeedFunction | None, SpeedSource]:
-    """Return the speed of a host and where it is from; None where nothing is known of it."""
+    """Return the speed of a host and its source; None if the speed is unknown."""
     chosen, application = pool.implementation(host), pool.application
     measured = pool.learned.speed(host.identity, chosen, threads=pool.threads)
     if measured is not None:
@@ -566,11 +566,11 @@ def _speed(pool: InformationPool, host: Host) -> tuple[SpeedFunction | None, Spe
 
 
 PROBE = "apples.topology.sources.probe"
-"""The module that goes along to another machine to describe its CPUs."""
+"""Module that is copied to another machine to describe its CPUs."""
 
 
 def needs_of(information: InformationPool) -> Needs:
-    """Return what a host must have to run the application's program."""
+    """Return the modules, commands and files that a host needs to run the application's program."""
     from apples.launch.remote.fitness import Needs  # noqa: PLC0415 - a static plan asks no host
 
     modules: dict[str, None] = {}

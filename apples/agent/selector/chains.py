@@ -1,13 +1,13 @@
-"""Chains: the order in which hosts would become strip neighbours (Berman et al. 1996, Figure 3).
+"""Chains: orders of hosts as strip neighbours (Berman et al. 1996, Figure 3).
 
-From a locus, append the host nearest to the tail until none is left; `limits` leaves out the hosts beyond the
-maximum logical distance from the locus. For many hosts the chain is built site by site: inside a site, hosts that
-have no link of their own are alike to their neighbours, so no pair is ever looked at twice and no N x N structure
-exists.
+A chain starts at a locus; the host nearest to its tail is appended until no host is left. `limits` leaves out
+hosts beyond the maximum logical distance from the locus. For many hosts the chain is built site by site: inside
+a site, hosts without a link of their own have equal borders, so no pair is computed twice and no N x N
+structure exists.
 
-Which host is nearest is a logical distance, meaningful only in terms of how the application uses the hosts. A
-`Distance` is a plain callable from one host to many: ``distance(host, others, information)`` returns one
-number for each of `others`. A user's own is ``--distance module:name`` or ``file.py:name``.
+The nearest host is defined by a logical distance, which depends on the application's use of the hosts. A
+`Distance` is a plain callable: ``distance(host, others, information)`` returns one number for each of `others`.
+A user's own distance is ``--distance module:name`` or ``file.py:name``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def communication(host: Host, others: Sequence[Host], information: InformationPo
 
 
 def communication_between(hosts: Sequence[Host], information: InformationPool) -> Distance:
-    """Return `communication` for these hosts: each pair is asked for once, however many chains pass it."""
+    """Return `communication` for these hosts with a cache, so that each pair is computed once."""
     index = {host.name: i for i, host in enumerate(hosts)}
     pairs = information.model.border_matrix(hosts)
 
@@ -45,11 +45,11 @@ def communication_between(hosts: Sequence[Host], information: InformationPool) -
 
 
 def paper(host: Host, others: Sequence[Host], information: InformationPool) -> Distances:
-    """Return n^2 |P_i - P_j| + border: near means alike in speed and well connected.
+    """Return n^2 |P_i - P_j| + border: near hosts have similar speeds and a good connection.
 
-    Berman et al. 1996, section 2.3 (the formula is an image there; rebuilt from its words). The first
-    term puts equally fast hosts of different sites side by side: up to 2.7 times the optimum on two
-    sites, which is why it is not the default.
+    Berman et al. 1996, section 2.3 (the formula is an image there; rebuilt from its words). The first term puts
+    equally fast hosts of different sites side by side, with up to 2.7 times the optimum on two sites. It is
+    therefore not the default.
     """
     total = information.application.rows
     p = information.model.seconds_per_row((host, *others), total)
@@ -59,7 +59,7 @@ def paper(host: Host, others: Sequence[Host], information: InformationPool) -> D
 def measured(
     distance: Distance, host: Host, others: Sequence[Host], information: InformationPool
 ) -> list[float]:
-    """Return what a distance says of some hosts; `ModelError` when that is not a number for each."""
+    """Return the distances to some hosts; raise `ModelError` unless there is one number for each."""
     given = distance(host, others, information)
     try:
         found = np.asarray(given, dtype=float)
@@ -85,7 +85,7 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 FEW_HOSTS = 64
-"""Up to here every host is a locus and every distance is asked for; beyond, sites are the unit."""
+"""Up to this number, every host is a locus and every distance is computed; above, chains are built by site."""
 
 
 def chain(
@@ -95,9 +95,9 @@ def chain(
     distance: Distance,
     information: InformationPool,
 ) -> list[int]:
-    """Return indices of hosts: the locus, then always the one nearest to the tail (Figure 3).
+    """Return indices of hosts: the locus, then always the host nearest to the tail (Figure 3).
 
-    Ties go to the faster host (`speed` is seconds per row), then to the one listed first.
+    Ties go to the faster host (`speed` is seconds per row), then to the host listed first.
     """
     order, left = [locus], [i for i in range(len(hosts)) if i != locus]
     while left:
@@ -121,12 +121,12 @@ def site_chains(
 ) -> Iterator[tuple[Indices, Floats]]:
     """Yield one chain from each site: indices, and the border after each host (0 after the last).
 
-    Inside a site the best connected hosts come first and the faster of equals before the slower; the
-    next site is the one nearest to the last.
+    Inside a site the best connected hosts come first, and of equal hosts the faster. The next site is the
+    nearest to the last site.
     """
     blocks = _blocks(hosts, speed, information)
     model = information.model
-    # One host stands for its site in the distances between sites: the fastest.
+    # The fastest host represents its site in the distances between sites.
     between = model.border_matrix([hosts[block.hosts[0]] for block in blocks])
     fastest = np.array([block.speed[0] for block in blocks])
     nearest = [np.lexsort((fastest, steps)) for steps in between]

@@ -1,12 +1,13 @@
-"""Sets of many hosts by cost: for each of many iteration times, the cheapest hosts that keep to it.
+"""Sets of many hosts by cost: for each of many iteration times, the cheapest hosts within that time.
 
-A set that takes T seconds an iteration costs T times the sum of its hosts' rates. For a given T host i
-computes at most g_i(T) = min(cap_i, (T - b_i) / p_i) rows, b_i its borders inside its site. The least sum of
-rates whose rows hold the grid is a knapsack: hosts are taken by rate / g_i(T), and the last one is the
-cheapest that holds the missing rows. A site that the chain enters has two hosts with a longer border, so the
-sites form a second knapsack, of which dynamic programming is nearly exact. Over all T this draws the frontier
-between dear and fast, which contains the optimum for the cost, for the time within a cost, for the cost within
-a deadline, and for a user's metric of the two.
+A set with T seconds per iteration costs T times the sum of its hosts' rates. For a given T, host i computes at
+most g_i(T) = min(cap_i, (T - b_i) / p_i) rows; b_i are its borders inside its site. The least sum of rates with
+enough rows for the grid is a knapsack: hosts are taken by rate / g_i(T), and the last host is the cheapest that
+holds the missing rows. A site that the chain enters has two hosts with a longer border. So the sites form a
+second knapsack, which dynamic programming solves nearly exactly.
+
+Over all T this gives the frontier between cost and time. It contains the optimum for the cost, for the time
+within a cost, for the cost within a deadline, and for a user's metric of the two.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
 TIMES, FINER_TIMES = 96, 8
-"""Iteration times tried, between the least possible and the slowest host's; and twice again around the best."""
+"""Iteration times tried, from the least possible to the slowest host's; and twice more around the best."""
 MAX_DEARER = 4.0
-"""Price of a row at the dearest host that is considered, over the price where sites are disregarded."""
+"""Largest price of a row at a considered host, over the largest price in the set without regard to sites."""
 MAX_SITES, MAX_PREFIXES, ROW_STEPS = 256, 24, 2000
-"""Of the knapsack of sites: sites, sets of hosts of a site, and steps that the grid's rows are counted in."""
+"""Size of the knapsack of sites: sites, sets of hosts per site, and steps into which the rows are divided."""
 MAX_EVALUATED = 40
-"""Sets that are evaluated exactly, and the hosts in all of them together: about half a second."""
+"""Sets that are evaluated exactly, and the hosts in all of these sets together: about half a second."""
 MAX_HOSTS_EVALUATED = 60_000
 MAX_DROPPED = 64
-"""After the last host was exchanged, so many of the dearest are dropped where the others hold the grid."""
+"""Most expensive hosts that are dropped at most, if the others hold the grid, after the last host was replaced."""
 
 
 def rows_within(seconds: float, p: Floats, border: Floats, cap: Floats) -> Floats:
-    """Return the most whole rows of each host within `seconds`."""
+    """Return the largest number of whole rows of each host within `seconds`."""
     return np.asarray(np.floor(np.clip((seconds - border) / p * (1 + 1e-12), 0.0, cap)))
 
 
 def cheapest_within(
     seconds: float, p: Floats, border: Floats, cap: Floats, rates: Floats, total: float
 ) -> Indices:
-    """Return the hosts of a cheap set that computes `total` rows within `seconds`; empty where none does.
+    """Return the hosts of a cheap set that computes `total` rows within `seconds`; empty if no set does.
 
     Parameters
     ----------
     p, border, cap, rates
-        Of each host: seconds per row, seconds at its borders, most rows, cost per second.
+        For each host: seconds per row, seconds at its borders, most rows, cost per second.
 
     Examples
     --------
@@ -87,10 +88,10 @@ class _Market:
     speed
         Seconds per row of all hosts of the search.
     index, site, p, cap, rates
-        Of each host to choose from: its place in the search, the number of its site, seconds per row, most rows,
-        cost per second.
+        For each host to choose from: its index in the search, the number of its site, seconds per row, most
+        rows, cost per second.
     inside, outward, between
-        Seconds at the borders of each where both are inside its site; one; and none.
+        Seconds at the two borders of each host, if both are inside its site, one is, or neither is.
     total
         Rows of the grid.
     """
@@ -110,7 +111,7 @@ class _Market:
     def of(
         cls, members: Indices, hosts: Sequence[Host], speed: Floats, search: SubsetSearch
     ) -> _Market:
-        """Return the market of some hosts; `speed` has the seconds per row of each of `hosts`."""
+        """Return the market of the hosts `members`; `speed` has the seconds per row of each of `hosts`."""
         model = search.information.model
         order, after = next(
             site_chains([hosts[i] for i in members], speed[members], search.information)
@@ -120,7 +121,7 @@ class _Market:
         site = np.array([numbers.setdefault(hosts[i].site, len(numbers)) for i in index.tolist()])
         crosses = np.append(site[1:] != site[:-1], False)
         away = np.full(len(index), after[crosses].mean() if crosses.any() else 0.0)
-        # A host inside its site's part of the chain has two borders of that site's network.
+        # A host between hosts of its site has two borders in that site's network.
         before = np.append(after[:1], after[:-1])
         near = np.minimum(before, np.append(after[:-1], before[-1]))
         return cls(
@@ -130,7 +131,7 @@ class _Market:
         )  # fmt: skip
 
     def times(self) -> Floats:
-        """Return iteration times, from the least that all hosts could reach to that of the slowest alone."""
+        """Return iteration times, from the least of all hosts together to the time of the slowest host alone."""
         able = self.cap >= 1
         if not able.any():
             return np.zeros(0)
@@ -143,14 +144,15 @@ class _Market:
         return rows_within(seconds, self.p, border, self.cap)
 
     def without_sites(self, seconds: float) -> Indices:
-        """Return a cheap set, by places in the market, where borders between sites cost no more than others."""
+        """Return a cheap set, as indices in the market, as if borders between sites cost no more than others."""
         return cheapest_within(seconds, self.p, self.inside, self.cap, self.rates, self.total)
 
     def by_sites(self, seconds: float) -> Iterator[tuple[float, Indices]]:
-        """Yield cheap sets, by places in the market, and about the time that each takes.
+        """Yield cheap sets, as indices in the market, each with its approximate time.
 
-        A site gives the hosts with its cheapest rows. How many it gives is its choice: first the cheapest site
-        that holds the grid alone, then a knapsack of sites, each with two hosts that have a border out.
+        From a site come the hosts with its cheapest rows. The first set is the cheapest single site that holds
+        the grid. The second is a knapsack that chooses the number of hosts of each site; each site has two
+        hosts with a border to other sites.
         """
         plain = self.without_sites(seconds)
         if not plain.size:
@@ -169,7 +171,7 @@ class _Market:
         if len(alone):
             last = alone[np.argmin(rate[alone])]
             yield self._balanced(seconds, float(held[last]), able[begin[last] : last + 1])
-        # The two that lose the fewest rows by a border out of their site are its ends.
+        # The ends of a site are the two hosts that lose the fewest rows by a border to another site.
         lost = rows - self._rows(seconds, self.outward)[able]
         place = np.arange(len(able)) - begin
         passed = self._rows(seconds, self.between)[able]
@@ -184,13 +186,13 @@ class _Market:
             yield self._balanced(seconds, float(net[chosen].sum()), np.concatenate(hosts))
 
     def _balanced(self, seconds: float, held: float, places: Indices) -> tuple[float, Indices]:
-        """Return about the time of a set that holds some rows within `seconds`, and the set."""
+        """Return the approximate time of a set that computes `held` rows within `seconds`, and the set."""
         free = self._rows(seconds, self.inside)[places] < self.cap[places]
         slope = float((free / self.p[places]).sum())
         return seconds + (self.total - held) / slope if slope else seconds, places
 
     def orders(self, seconds: float, places: Indices) -> Iterator[Indices]:
-        """Yield a set in chain order; then each site's with the two that lose the fewest rows at its ends."""
+        """Yield a set in chain order; then with the two hosts that lose fewest rows at the ends of each site."""
         yield self.index[places]
         lost = self._rows(seconds, self.inside) - self._rows(seconds, self.outward)
         turned: list[int] = []
@@ -201,7 +203,7 @@ class _Market:
 
 
 def _two_least(values: Floats, first: Indices, size: Indices) -> Floats:
-    """Return the sum of the two least of each value and those before it in its group; of the first it is high."""
+    """Return the running sum of the two least values within each group; for the first of a group it is high."""
     high = float(values.max()) + 1.0
     # A group is lifted above the next, so that minima accumulate within it only.
     lift = np.repeat(np.arange(len(first))[::-1] * (2.0 * high), size)
@@ -212,7 +214,7 @@ def _two_least(values: Floats, first: Indices, size: Indices) -> Floats:
 
 
 def _some_of(count: int) -> Indices:
-    """Return at most `MAX_PREFIXES` of so many places: the first ones, then ever fewer, and the last."""
+    """Return at most `MAX_PREFIXES` of `count` indices: dense at the beginning, then sparser, with the last."""
     tried = np.geomspace(1, max(count, MAX_PREFIXES), MAX_PREFIXES).round()
     return np.maximum(tried, np.arange(1, MAX_PREFIXES + 1)).astype(np.int64) - 1
 
@@ -220,12 +222,12 @@ def _some_of(count: int) -> Indices:
 def _knapsack(steps: Indices, rate: Floats, groups: Sequence[Indices]) -> list[int]:
     """Return at most one item of each group, by index, with the least sum of rates that reaches `ROW_STEPS`.
 
-    Dynamic programming over the sum of steps; exact. Empty where no items reach it.
+    Exact dynamic programming over the sum of steps. Empty if no items reach `ROW_STEPS`.
 
     Parameters
     ----------
     steps, rate
-        Of each item.
+        Steps and rate of each item.
 
     Examples
     --------
@@ -234,7 +236,7 @@ def _knapsack(steps: Indices, rate: Floats, groups: Sequence[Indices]) -> list[i
     [2, 0]
     """
     reached = np.arange(ROW_STEPS + 1)
-    least = np.where(reached > 0, np.inf, 0.0)  # sum of rates that reaches so many steps
+    least = np.where(reached > 0, np.inf, 0.0)  # least sum of rates for each number of steps
     taken = []
     for items in groups:
         rates = least[np.maximum(reached - steps[items][:, None], 0)] + rate[items][:, None]
@@ -251,14 +253,14 @@ def _knapsack(steps: Indices, rate: Floats, groups: Sequence[Indices]) -> list[i
 
 
 class _Frontier:
-    """The sets found in a market, each with the least time that it was found for."""
+    """The sets found in a market, each with the least time for which it was found."""
 
     def __init__(self, market: _Market, search: SubsetSearch) -> None:
         self.market, self.search = market, search
         self.sets: dict[bytes, tuple[float, Indices]] = {}
 
     def add(self, seconds: float, places: Indices) -> float:
-        """Add a set that takes about so many seconds; return its objective, under a user's metric the time."""
+        """Add a set of about `seconds` per iteration; return its objective (with a user's metric, its time)."""
         places = np.sort(places)
         known = self.sets.get(places.tobytes(), (math.inf, places))
         self.sets[places.tobytes()] = min(seconds, known[0]), places
@@ -266,25 +268,27 @@ class _Frontier:
         return float(np.squeeze(self.search.judge(*_terms([(seconds, chosen)], self.search))))
 
     def add_by_sites(self, seconds: float) -> tuple[float, float]:
-        """Add sets for which borders between sites count; return the best objective among them, and its time."""
+        """Add sets chosen with the borders between sites; return their best objective, and its time."""
         sets = ((self.add(*found), found[0]) for found in self.market.by_sites(seconds))
         return min(sets, default=(math.inf, seconds))
 
     def enter_sites(self, plain: Mapping[float, float], ratio: float) -> None:
-        """Add sets for which borders between sites count, and finer around the best of them.
+        """Add sets chosen with the borders between sites, with finer steps around the best of them.
 
         Parameters
         ----------
         plain
-            By time: the objective of the set where these borders cost no more than others.
+            Objective by time, for sets chosen as if these borders cost no more than others.
         ratio
-            Of each time over the one before.
+            Ratio of each time to the time before it.
         """
-        own = self.search.information.metric is not None  # any set of the frontier may be its best
+        own = (
+            self.search.information.metric is not None
+        )  # any set of the frontier may be best for a metric
         best = math.inf, 0.0
         for seconds in sorted(plain, key=plain.__getitem__):
             if plain[seconds] > best[0] and not own:
-                break  # borders between sites make no set better
+                break  # borders between sites cannot improve a set
             best = min(best, self.add_by_sites(seconds))
         for _ in range(2 if best[1] and not own else 0):
             finer = np.geomspace(best[1] / ratio, best[1] * ratio, FINER_TIMES).tolist()
@@ -305,7 +309,7 @@ class _Frontier:
 def cheapest_orders(
     members: Indices, hosts: Sequence[Host], speed: Floats, search: SubsetSearch
 ) -> list[tuple[float, Order]]:
-    """Return sets on the frontier between dear and fast, in chain order, the best by the objective first.
+    """Return sets on the frontier between cost and time, in chain order, the best by the objective first.
 
     Parameters
     ----------
@@ -328,7 +332,7 @@ def cheapest_orders(
 
 
 def _terms(sets: Sequence[tuple[float, Indices]], search: SubsetSearch) -> Floats:
-    """Return seconds, rate, start and wait of sets that take some seconds an iteration, shape (4, sets)."""
+    """Return seconds per iteration, rate, start and wait of each set, shape (4, sets)."""
     return (
         np.array(
             [
@@ -342,7 +346,7 @@ def _terms(sets: Sequence[tuple[float, Indices]], search: SubsetSearch) -> Float
 
 
 def _promising(sets: Sequence[tuple[float, Indices]], search: SubsetSearch) -> list[int]:
-    """Return which sets to evaluate, by place: the best by the objective; for a metric, all of the frontier."""
+    """Return the indices of sets to evaluate: the best by the objective; for a metric, across the frontier."""
     seconds, rate, start, wait = _terms(sets, search)
     if search.information.metric is None:
         order = np.argsort(search.judge(seconds, rate, start, wait), kind="stable")
@@ -361,7 +365,7 @@ def _promising(sets: Sequence[tuple[float, Indices]], search: SubsetSearch) -> l
 def worked_out(
     sets: Iterable[Indices], speed: Floats, caps: Floats, search: SubsetSearch
 ) -> list[tuple[float, Order]]:
-    """Return sets in chain order with their values, the best first; of very long ones only the first few."""
+    """Return sets in chain order with exact values, best first; of very long sets only the first few."""
     found: list[tuple[float, Order]] = []
     left = MAX_HOSTS_EVALUATED
     for one in sets:

@@ -1,7 +1,7 @@
-"""Filters: what makes a host unusable or a schedule infeasible, each refusal with two numbers.
+"""Filters: rules by which a host is unusable or a schedule infeasible; each refusal has two numbers.
 
-A `HostFilter` looks at one host before anything is planned; a `Filter` at a schedule (Berman et al.
-1996, section 2.3: negative strips, free memory; section 4.4: access rights, implementations).
+A `HostFilter` checks one host before planning; a `Filter` checks a schedule (Berman et al. 1996, section 2.3:
+negative strips, free memory; section 4.4: access rights, implementations).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Filter = Callable[[Schedule, InformationPool], Rejection | None]
 
 
 def checked(refuse: Callable[..., object], answer: object) -> Rejection:
-    """Return the refusal that a filter answered.
+    """Return the answer of a filter after a check of its type.
 
     Raises
     ------
     UsageError
-        It is neither a `Rejection` nor None; the message has the line where the filter begins. Permanent.
+        The answer is neither a `Rejection` nor None; the message has the first line of the filter. Permanent.
     """
     if isinstance(answer, Rejection):
         return answer
@@ -45,7 +45,7 @@ def checked(refuse: Callable[..., object], answer: object) -> Rejection:
 
 
 def access(host: Host, information: InformationPool) -> Rejection | None:
-    """Refuse a host the user specification does not allow."""
+    """Refuse a host that the user specifications do not allow."""
     reason = information.specifications.constraints.refusal(host.name, host.site)
     if reason is None:
         return None
@@ -57,7 +57,7 @@ def chosen_already(
     host: Host,
     information: InformationPool,  # noqa: ARG001 - as every filter
 ) -> Rejection | None:
-    """Refuse a host that is none of those which somebody has chosen already."""
+    """Refuse a host that is not among the hosts chosen in advance."""
     if host.name in names:
         return None
     reason = f"{host.name} is none of the {len(names)} hosts chosen already: {', '.join(names)}"
@@ -65,7 +65,7 @@ def chosen_already(
 
 
 def fitness(host: Host, information: InformationPool) -> Rejection | None:
-    """Refuse a host that was looked at and does not answer, or lacks what a run needs."""
+    """Refuse a host that did not answer its check, or lacks a requirement of the run."""
     reason = refusal(information, host)
     if not reason:
         return None
@@ -86,7 +86,7 @@ def implementation(host: Host, information: InformationPool) -> Rejection | None
 
 
 def one_row_of_memory(host: Host, information: InformationPool) -> Rejection | None:
-    """Refuse a host whose free memory does not hold a strip of a single row."""
+    """Refuse a host without free memory for a strip of a single row."""
     available, needed = information.memory_offered(host), information.model.memory(1)
     if available >= needed:
         return None
@@ -111,7 +111,7 @@ def negative_strip(schedule: Schedule, information: InformationPool) -> Rejectio
             )
     rows = np.array(schedule.rows, dtype=float)
     if rows.size == 0 or rows.min() >= 1 or schedule.rectangles:
-        return None  # a planner's NaN is not at least 1 either
+        return None  # NaN rows do not pass either
     worst = int(rows.argmin())
     host = schedule.resources[worst]
     border = float(information.model.communication(schedule.resources)[worst])
@@ -125,7 +125,7 @@ def negative_strip(schedule: Schedule, information: InformationPool) -> Rejectio
 
 
 def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule whose strips do not add up to the grid, or whose rectangles do not cover it once."""
+    """Refuse a schedule unless its strips add up to the grid, or its rectangles cover it exactly once."""
     if schedule.rectangles:
         return _covered(schedule, information)
     total, held = information.application.rows, sum(schedule.rows)
@@ -158,7 +158,7 @@ def whole_grid(schedule: Schedule, information: InformationPool) -> Rejection | 
 
 
 def _covered(schedule: Schedule, information: InformationPool) -> Rejection | None:
-    """Refuse a schedule of which not every host has a rectangle, or a point of the grid not exactly one host."""
+    """Refuse a schedule if a host has no rectangle, or a point of the grid is not in exactly one rectangle."""
     application, count = information.application, len(schedule.allocations)
     found = covered_once(schedule.rectangles, application.rows, application.columns)
     if len(schedule.rectangles) == count and found == application.rows * application.columns:
@@ -198,7 +198,7 @@ def strip_memory(schedule: Schedule, information: InformationPool) -> Rejection 
 def every_host_used(
     schedule: Schedule, resources: ResourceSet, information: InformationPool
 ) -> Rejection | None:
-    """Refuse a schedule whose planner left a host of the set without work."""
+    """Refuse a schedule if its planner left a host of the set without work."""
     if not schedule.dropped or not schedule.allocations:
         return None
     host = schedule.dropped[0]
@@ -217,4 +217,4 @@ def every_host_used(
 
 HOST_FILTERS: Sequence[HostFilter] = (access, fitness, implementation, one_row_of_memory)
 FILTERS: Sequence[Filter] = (negative_strip, whole_grid, strip_memory)
-"""What the user's limits refuse comes after them (`Limits.refuse`)."""
+"""The built-in schedule filters; the user's limits are checked after them (`Limits.refuse`)."""

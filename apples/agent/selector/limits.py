@@ -1,8 +1,7 @@
 """`Limits`: the hosts, sets of hosts and schedules that user and hosts allow under one information pool.
 
-Generators, search, filters and explanation all ask it. So the search proposes only sets that the filters accept,
-as far as a set alone shows it; filters refuse afterwards what depends on the planner's rows. A user's own filters
-come on top of it.
+Generators, search, filters and explanation all use it. So the search proposes only sets that pass the limits on
+sets. Filters later check the limits that depend on the planner's rows. A user's own filters apply in addition.
 """
 
 from __future__ import annotations
@@ -29,22 +28,23 @@ Allows = Callable[[Orders], Booleans]
 Numbers = float | np.float64 | npt.NDArray[np.float64]
 
 MAX_SITE_CHOICES = 24
-"""Choices of sites of which each is searched; of more, those that reach from each site to the nearest others, and
-those that have the most memory, speed, speed for their price, and hosts."""
+"""If there are more choices of sites than this, only some are searched: each site with its nearest sites, and
+the sites with the most memory, speed, speed for their price, and hosts.
+"""
 OVER_LIMIT = 1e150
-"""Factor on the value of a set beyond the user's deadline or cost: worse than any set within them."""
+"""Factor on the value of a set beyond the user's deadline or cost, so that it is worse than any set within."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Hosts, by index, of which any subset that has the locus is allowed; without a locus any subset."""
+    """Hosts, by index: any subset with the locus is allowed; without a locus any subset."""
 
     members: tuple[int, ...]
     locus: int | None = None
 
 
 class Limits:
-    """What is allowed under one pool.
+    """The limits on sets and schedules under one pool.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class Limits:
     Attributes
     ----------
     min_ranks
-        The fewest ranks of a schedule, for the user's partitions.
+        The least number of ranks of a schedule, for the user's partitions.
     cuts_unevenly
-        Whether these have hosts compute more or less than their rows.
+        Whether the user's partitions make hosts compute more or less than their rows.
     are_none
         Whether the user limits neither sets nor schedules.
     """
@@ -71,7 +71,7 @@ class Limits:
         self.are_none = self.min_ranks == 1 and not any(self.given())
 
     def given(self) -> Iterator[tuple[str, float]]:
-        """Yield the fields of the user's limits on sets and schedules that are given, with their values."""
+        """Yield field and value of each given user limit on sets and schedules."""
         limits = self.constraints
         if limits.minimum_hosts > 1:
             yield "minimum_hosts", limits.minimum_hosts
@@ -111,7 +111,7 @@ class Limits:
         return None
 
     def refuse_distance(self, hosts: Sequence[Host]) -> Rejection | None:
-        """Refuse hosts of which none, as the locus, is near enough to all others."""
+        """Refuse hosts if no locus among them is near enough to all others."""
         most = self.constraints.maximum_distance
         if most is None or len(hosts) < 2:
             return None
@@ -130,11 +130,11 @@ class Limits:
         )
 
     def locus_distance(self, hosts: Sequence[Host]) -> float:
-        """Return the distance from the locus, the host nearest to all others, to the farthest of them."""
+        """Return the distance from the locus, the host nearest to all others, to its farthest host."""
         return float(self._apart(hosts).max(axis=1).min()) if hosts else 0.0
 
     def _apart(self, hosts: Sequence[Host]) -> npt.NDArray[np.float64]:
-        """Return the distances from each host to each, shape (hosts, hosts)."""
+        """Return the distance between each two hosts, shape (hosts, hosts)."""
         apart = np.zeros((len(hosts), len(hosts)))
         for i, host in enumerate(hosts):
             others = [*hosts[:i], *hosts[i + 1 :]]
@@ -146,7 +146,7 @@ class Limits:
     def allows(self, hosts: Sequence[Host]) -> Allows | None:
         """Return a function: ordered subsets, by index, shape (sets, size) -> whether they are allowed.
 
-        It knows sites, distance and ranks; sizes are apart. None: every subset is allowed.
+        The function checks sites, distance and ranks, not sizes. None: every subset is allowed.
         """
         limits = self.constraints
         numbers: dict[str, int] = {}
@@ -173,9 +173,9 @@ class Limits:
         return allows
 
     def groups(self, hosts: Sequence[Host], speed: npt.NDArray[np.float64]) -> list[Group]:
-        """Return groups of some hosts, by index, such that the search may take its sets from each without asking.
+        """Return groups of hosts, by index; every set from one group is allowed by sites and distance.
 
-        Every set that sites and distance allow lies in one of them, but for very many sites.
+        Every allowed set lies in a group, except with very many sites.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class Limits:
     def _nearest(
         self, hosts: Sequence[Host], by_site: dict[str, list[int]]
     ) -> Iterator[tuple[str, ...]]:
-        """Yield each site with those nearest to it, as many as the user allows."""
+        """Yield each site with its nearest sites, as many as the user allows."""
         most, sites = self.constraints.maximum_sites, sorted(by_site)
         heads = [hosts[by_site[site][0]] for site in sites]
         for i, head in enumerate(heads):
@@ -249,8 +249,8 @@ class Limits:
     ) -> Iterator[tuple[str, ...]]:
         """Yield the sites that together have the most memory, speed, speed for their price, and hosts.
 
-        Of a choice, as many hosts count as the user allows. It grows from the locus's own site, else from the
-        largest one, each time by the site that adds most.
+        In a choice, at most as many hosts count as the user allows. A choice grows from the locus's own site,
+        or else from the largest site, each time by the site that adds most.
         """
         limits, total = self.constraints, self.information.application.rows
         rates = np.array([host.cost_per_second for host in hosts])
@@ -275,7 +275,7 @@ class Limits:
 
     # ------------------------------------------------------------ schedules
     def refuse(self, schedule: Schedule) -> Rejection | None:
-        """Refuse a schedule that is beyond one of the user's limits."""
+        """Refuse a schedule that breaks any of the user's limits."""
         if self.are_none:
             return None
         hosts = schedule.resources
@@ -287,7 +287,7 @@ class Limits:
         )
 
     def _refuse_ranks(self, schedule: Schedule) -> Rejection | None:
-        """Refuse ranks of which none is left to have a partition, where the user prefers some to have none."""
+        """Refuse a schedule with fewer ranks than the user's partitions need."""
         ranks = sum(allocation.ranks for allocation in schedule.allocations)
         if ranks >= self.min_ranks:
             return None
@@ -300,7 +300,7 @@ class Limits:
         )
 
     def _refuse_time_and_cost(self, schedule: Schedule) -> Rejection | None:
-        """Refuse a schedule whose execution takes longer, or costs more, than the user allows."""
+        """Refuse a schedule that takes longer, or costs more, than the user allows."""
         limits, hosts = self.constraints, schedule.resources
         if limits.deadline is None and limits.maximum_cost is None:
             return None
@@ -324,19 +324,19 @@ class Limits:
         return None
 
     def measured(self, estimate: Estimate) -> float:
-        """Return an estimate's value in the unit in which the search judges sets: seconds, cost or the metric."""
+        """Return an estimate's value in the unit of the search: seconds, cost or the metric."""
         if self.information.metric is not None:
             return estimate.value
         by_cost = self.information.specifications.objective.measure == "cost"
         return estimate.cost if by_cost else estimate.turnaround_seconds
 
     def judge(self, value: Numbers, execution: Numbers, cost: Numbers) -> Numbers:
-        """Return the value of sets, far above any real one beyond the user's deadline or cost.
+        """Return the value of each set; beyond the user's deadline or cost it is far above any real value.
 
         Parameters
         ----------
         execution, cost
-            Seconds and price of the whole execution, one a set.
+            Seconds and cost of the whole execution, for each set.
         """
         limits = self.constraints
         if limits.deadline is not None:

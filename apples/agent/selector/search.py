@@ -2,10 +2,10 @@
 
 The balanced time of the first k hosts of a chain is T_k = (W + sum C_i / p_i) / sum 1 / p_i, the last host
 without its right border; all prefixes of 10,000 hosts take a millisecond. The local search drops, inserts,
-replaces, moves and reverses hosts until nothing helps.
+replaces, moves and reverses hosts until no move improves the set.
 
-Chains from every locus already come within 0.1-1.2 % of the optimum on average; the worst cases (up to 14 %)
-need a host in the middle dropped or two sites swapped, which these moves do.
+Chains from every locus already come within 0.1-1.2 % of the optimum on average. The worst cases (up to 14 %)
+need these moves: a host in the middle must be dropped, or two sites swapped.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Array = npt.NDArray[np.float64]
 Floats = float | np.float64 | Array
 
 MISSING_ROWS = 1e250
-"""Added to the value of a set whose memory does not hold the grid: worse than any time or cost."""
+"""Value of a set without enough memory for the grid: worse than any time or cost."""
 FEW = 64
-"""Of so many hosts all borders are worked out at once, whatever sets are looked at."""
+"""Up to this number of hosts, all borders are computed at once."""
 MAX_BEST = 16
-"""Of longer sets a brisk search takes the first move that helps, not the best: they have thousands."""
+"""For longer sets a brisk search takes the first move that helps, not the best of thousands."""
 TIE = 1e-9
-"""Part of its highest cost that a second is worth beside it: among sets that cost the same, the quickest."""
+"""Weight of a second in the cost, as a part of the highest rate: of sets with equal cost, the fastest wins."""
 
 
 def balanced_seconds(
     p: Sequence[float], border: Sequence[float], cap: Sequence[float], total: float
 ) -> float:
-    """Return `balanced_seconds_of_sets` of a single set.
+    """Return `balanced_seconds_of_sets` for a single set.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def balanced_seconds(
 
 
 def balanced_seconds_of_sets(p: Array, border: Array, cap: Array | Orders, total: float) -> Array:
-    """Return the least T of each set with strips from one row to the cap that add up to the grid; inf if none do.
+    """Return the least T of each set for strips from one row to the cap that fill the grid; inf if impossible.
 
     Strips need not be whole. The rows that fit into T are piecewise linear in T: between two breakpoints the
     answer is a division.
@@ -75,9 +75,9 @@ def balanced_seconds_of_sets(p: Array, border: Array, cap: Array | Orders, total
 
 
 def _between_breakpoints(q: Array, c: Array, cap: Array | Orders, total: float) -> Array:
-    """Return the same where some strip is bound by one row or by its cap."""
+    """Return the least T of sets in which a strip is bound by one row or by its cap."""
     sets, size = q.shape
-    # Host i holds one row until T = c_i + q_i, then 1 / q_i rows more a second, until its cap at c_i + q_i cap_i.
+    # Host i holds one row until T = c_i + q_i, then 1 / q_i more per second, up to its cap at c_i + q_i cap_i.
     start, stop = c + q, c + q * cap
     least = start.max(axis=1, initial=0.0)
     if size >= total:
@@ -100,18 +100,18 @@ def _between_breakpoints(q: Array, c: Array, cap: Array | Orders, total: float) 
 
 
 class SubsetSearch:
-    """Values of ordered subsets of `hosts` under the user's objective, and the way downhill.
+    """Values of ordered subsets of `hosts` under the user's objective, and a local search for better subsets.
 
-    The value is the balanced time (or time times cost) with whole rows not yet enforced: the planner
-    does that for the few sets that are worth it. Only sets that `limits` allow are proposed.
+    The value is the balanced time (or time times cost) without the rule of whole rows; the planner applies it
+    to the few promising sets. Only sets that `limits` allow are proposed.
 
-    Where `brisk`, long sets are improved by the first move that helps and keep the order of their chain.
+    If `brisk`, long sets take the first move that helps and keep the order of their chain.
 
     Attributes
     ----------
     by_estimate
-        Whether a set is worth what the estimate of its strips is: for a user's metric, and for partitions. It and
-        hosts that share processors are asked for one set at a time.
+        Whether the value of a set is the estimate of its strips, as for a user's metric and for partitions. In
+        this case, and with shared processors, sets are evaluated singly.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class SubsetSearch:
 
     @property
     def may_fit_otherwise(self) -> bool:
-        """Whether a plan may keep to limits that the search finds exceeded: by rectangles, or by whole rows."""
+        """Whether a plan may satisfy limits that the search finds exceeded: by rectangles, or by whole rows."""
         return self.information.takes_rectangles or self.by_estimate
 
     # ---------------------------------------------------------------- values
     def value(self, order: Order) -> float:
-        """Return the objective of a set; far above any real one when the user's limits forbid it."""
+        """Return the objective of a set; far above any real value if the user's limits forbid it."""
         key = _key(order)
         known = self._values.get(key)
         if known is None:
@@ -160,9 +160,9 @@ class SubsetSearch:
         return known
 
     def values(self, orders: Iterable[Order]) -> dict[Order, float]:
-        """Return the values of some sets, in their order; fewer where the budget ends before.
+        """Return the values of sets, in their order; fewer if the budget runs out.
 
-        Sets of one size are worked out together, where they need not be asked for one at a time.
+        Sets of one size are evaluated together, unless sets must be evaluated singly.
         """
         if self._one_by_one:
             return {
@@ -183,17 +183,17 @@ class SubsetSearch:
         return {order: self._values[_key(order)] for order in wanted}
 
     def _count(self, orders: Orders) -> list[bytes]:
-        """Take those of some sets that were not looked at yet from the budget; return what names each."""
+        """Charge the budget for sets that are new; return the key of each set."""
         keys = _keys(orders)
         self.budget -= len(keys) - sum(map(self._seen.__contains__, keys))
         self._seen.update(keys)
         return keys
 
     def _best_of(self, orders: Orders, below: float) -> tuple[Order, float] | None:
-        """Return the best of some sets of one size, the first of equals, and its value; None: it is not `below`.
+        """Return the best of sets of one size and its value, the first of equals; None if it is not below `below`.
 
-        A set where some strip is bound by one row or by its cap has a lower bound that is quickly had, and
-        what it is exactly is worked out only where the bound does not answer already.
+        If a strip of a set is bound by one row or by its cap, a lower bound of its value is quick. The exact
+        value is computed only if the bound does not decide.
         """
         self._count(orders)
         values, bound = self._bounds(orders)
@@ -209,7 +209,7 @@ class SubsetSearch:
         return order, value
 
     def _bounds(self, orders: Orders) -> tuple[Array, npt.NDArray[np.bool_]]:
-        """Return lower bounds of `_evaluate` of many sets of one size, and which of them are no more than that."""
+        """Return lower bounds of `_evaluate` for sets of one size, and a mask of those that are not exact."""
         p, border, caps = self.terms(orders)
         speed = 1.0 / p
         seconds = (self.total + (border * speed).sum(axis=1)) / speed.sum(axis=1)
@@ -219,7 +219,7 @@ class SubsetSearch:
         return self._judged(orders, np.where(bound, least, seconds)), bound
 
     def terms(self, orders: Orders) -> tuple[Array, Array, Orders]:
-        """Return p_i, C_i and the most rows of each host of many sets of one size, shape (sets, size)."""
+        """Return p_i, C_i and the most rows of each host, for sets of one size, shape (sets, size)."""
         model, size = self.information.model, orders.shape[1]
         if model.shares_processors or (len(orders) == 1 and len(self.hosts) > FEW):
             sets = [[self.hosts[i] for i in order] for order in orders.tolist()]
@@ -241,7 +241,7 @@ class SubsetSearch:
         return self._rows(size, members)[orders], among(places), self.caps[orders]
 
     def _rows(self, count: int, members: Iterable[int]) -> Array:
-        """Return p_i at equal strips on so many hosts, by index; of `members` alone it is known."""
+        """Return p_i at equal strips on `count` hosts, by index; computed only for `members`."""
         known = self._row_seconds.get(count)
         if known is None:
             known = self._row_seconds[count] = np.full(len(self.hosts), np.nan)
@@ -252,7 +252,7 @@ class SubsetSearch:
         return known
 
     def _evaluate(self, orders: Orders) -> Array:
-        """Return the values of many sets of one size."""
+        """Return the values of sets of one size."""
         p, border, caps = self.terms(orders)
         seconds = balanced_seconds_of_sets(p, border, caps, self.total)
         held = np.isfinite(seconds)
@@ -266,14 +266,14 @@ class SubsetSearch:
         return np.asarray(missing)
 
     def _judged(self, orders: Orders, seconds: Array) -> Array:
-        """Return `judge` of many sets of one size."""
+        """Return `judge` for sets of one size."""
         rate = self.rates[orders].sum(axis=1) if self.rates.any() else 0.0
         start = self.starts[orders].max(axis=1) if self.starts.any() else 0.0
         wait = self.waits[orders].max(axis=1) if self.waits.any() else 0.0
         return np.asarray(self.judge(seconds, rate, start, wait))
 
     def judged(self, order: Order, seconds: float) -> float:
-        """Return the objective of a set whose iterations take `seconds`, its strips balanced but not whole."""
+        """Return the objective of a set with iterations of `seconds`; its strips are balanced but not whole."""
         orders = np.array([order])
         if not self.by_estimate:
             return float(self._judged(orders, np.array([seconds]))[0])
@@ -281,7 +281,7 @@ class SubsetSearch:
         return self._by_estimate(order, np.clip((seconds - border[0]) / p[0], 1.0, caps[0]))
 
     def _by_estimate(self, order: Sequence[int], rows: Array) -> float:
-        """Return the value of the estimate of some strips; far above that where the user's limits forbid it."""
+        """Return the value of the estimate of strips; far above real values if the user's limits forbid it."""
         information = self.information
         if len(order) > self.total:
             return MISSING_ROWS
@@ -292,12 +292,12 @@ class SubsetSearch:
         return float(self.limits.judge(value, estimate.execution_seconds, estimate.cost))
 
     def judge(self, seconds: Floats, rate: Floats, start: Floats, wait: Floats) -> Floats:
-        """Return the user's objective for iterations of `seconds` on hosts that cost `rate` a second.
+        """Return the user's objective for iterations of `seconds` on hosts that cost `rate` per second.
 
         Parameters
         ----------
         start, wait
-            Seconds until the slowest of the hosts has started, and until all of them can be had.
+            Seconds until the slowest host has started, and until the queue grants all hosts.
         """
         execution = seconds * self.information.application.iterations
         cost = rate * (start + execution)
@@ -307,13 +307,13 @@ class SubsetSearch:
         return value if self.limits.are_none else self.limits.judge(value, execution, cost)
 
     def borders(self, order: Order) -> list[float]:
-        """Return C_i of each host of the set; where the model has borders share links, as many as the set has."""
+        """Return C_i of each host of the set, with links shared by as many borders as the set has."""
         seconds = self.information.model.communication([self.hosts[i] for i in order])
         return [float(c) for c in seconds]
 
     # ----------------------------------------------------------------- moves
     def allowed(self, orders: Orders, pool: Sequence[int]) -> Orders:
-        """Return those of many sets of one size, all from `pool`, that the limits allow."""
+        """Return the sets that the limits allow, of sets of one size from `pool`."""
         if self.limits.are_none:
             return orders
         key = _key(pool)
@@ -328,7 +328,7 @@ class SubsetSearch:
         return kept
 
     def descend(self, start: Order, pool: Sequence[int]) -> Order:
-        """Return the set reached from `start` by taking the best move while one helps."""
+        """Return the set reached from `start` by repeating the best move while it improves the set."""
         best, value = start, self.value(start)
         on_the_way = []
         where = _key(pool)
@@ -351,7 +351,7 @@ class SubsetSearch:
         return best
 
     def _best_move(self, order: Order, pool: Sequence[int], below: float) -> Order:
-        """Return the best set that one move leads to, the first of equals; the set itself where none is below."""
+        """Return the best set after one move, the first of equals; the set itself if none is below `below`."""
         if self._one_by_one:
             values = self.values(self._moves(order, pool))
             return min(values, key=values.__getitem__, default=order)
@@ -365,12 +365,12 @@ class SubsetSearch:
         return best
 
     def _may_change(self, order: Order) -> tuple[bool, bool]:
-        """Return whether a set may lose a host, and whether it may get one more."""
+        """Return whether a set may lose a host, and whether it may gain a host."""
         sizes = self.limits.sizes(len(self.hosts))
         return len(order) > max(1, sizes.start), len(order) + 1 < sizes.stop
 
     def _beside_its_site(self, order: Order, i: int) -> Order:
-        """Return the set with one more host, behind the last one of its site, else at the end."""
+        """Return the set with host `i` inserted after the last host of its site, else at the end."""
         site = self.hosts[i].site
         same = [k for k, j in enumerate(order) if self.hosts[j].site == site]
         place = (same[-1] if same else len(order) - 1) + 1
@@ -388,7 +388,7 @@ class SubsetSearch:
         outside = [i for i in pool if i not in order]
         if shorter:
             yield from _dropped(order)
-        if self.brisk and len(order) > MAX_BEST:  # of thousands of moves few can help
+        if self.brisk and len(order) > MAX_BEST:  # few of thousands of moves can help
             if longer:
                 yield from (self._beside_its_site(order, i) for i in outside)
             yield from _replaced(order, outside)
@@ -401,7 +401,7 @@ class SubsetSearch:
 
 
 def _key(order: Iterable[int]) -> bytes:
-    """Return what a set is remembered under: as short as that of a row of `_keys`, and the same."""
+    """Return the cache key of a set, equal to its key from `_keys`."""
     return array("i", order).tobytes()
 
 
@@ -413,9 +413,10 @@ def _keys(orders: Orders) -> list[bytes]:
 
 @lru_cache(maxsize=32)
 def _places_after_moves(size: int, outside: int, shorter: bool, longer: bool) -> list[Orders]:
-    """Return what a set of some size becomes by every move, for each size, shape (moves, size).
+    """Return the results of every move on a set, grouped by size, as indices of shape (moves, size).
 
-    A set is its hosts and behind them those outside, by their places; so the moves of one set are those of all.
+    Indices below `size` are the hosts of the set, the others are outside it; so all sets of a size share the
+    result.
     """
     order, others = tuple(range(size)), range(size, size + outside)
     found = []
@@ -456,7 +457,7 @@ def _reversed(order: Order) -> Iterator[Order]:
 def prefix_seconds(
     p: Array, border: Array, total: float, at_once: bool = False
 ) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return T of every prefix, and whether all its strips hold at least nothing (no negative area).
+    """Return T of every prefix, and whether all its strips have at least 0 rows.
 
     Parameters
     ----------
@@ -467,7 +468,7 @@ def prefix_seconds(
     total
         Rows of the grid.
     at_once
-        Whether a host's two borders cost the longer of them instead of their sum.
+        Whether a host's two borders overlap, so that the longer counts instead of their sum.
 
     Examples
     --------
@@ -477,9 +478,12 @@ def prefix_seconds(
     """
     before = np.concatenate([[0.0], border[:-1]])
     both = np.maximum(before, border) if at_once else before + border
-    beyond = both - before if at_once else border  # what the last host of a prefix is spared
+    beyond = (
+        both - before if at_once else border
+    )  # border that the last host of a prefix does not have
     speed = np.cumsum(1.0 / p)
     seconds = (total + np.cumsum(both / p) - beyond / p) / speed
-    # A strip is negative where T is below its host's C_i: inside the prefix both borders, at its end the left one.
+    # A strip is negative if T is below its host's C_i: both borders inside the prefix, the left border at its
+    # end.
     dearest = np.maximum(before, np.concatenate([[0.0], np.maximum.accumulate(both)[:-1]]))
     return seconds, dearest <= seconds

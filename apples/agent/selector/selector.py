@@ -1,9 +1,8 @@
-"""`ResourceSelector`: which hosts, in which order, are worth planning for.
+"""`ResourceSelector`: ordered sets of hosts that are worth a plan.
 
-Hosts are filtered one by one. Of up to five, every ordered subset is judged. More are chained by a logical
-distance from every locus; the best prefixes of the chains are found from cumulative sums, and a local search
-improves on them. Only the few sets that come out on top are handed on, best first; more of them while the filters
-refuse all of those.
+Hosts are filtered one by one. Up to five hosts, every ordered subset is evaluated. More hosts are chained by a
+logical distance from every locus; cumulative sums give the best prefixes of the chains, and a local search
+improves them. Only the few best sets are yielded, best first, and more while the filters refuse all of these.
 """
 
 from __future__ import annotations
@@ -40,47 +39,50 @@ from apples.resources import Host, ResourceSet
 from apples.resources.schedule import Estimate, Rejection, Schedule
 
 BUDGET, BUDGET_OF_METRIC = 60_000, 10_000
-"""Sets of few hosts that a search may evaluate: about a second; a user's metric takes an estimate of each."""
+"""Sets that a search of few hosts may evaluate: about a second; a user's metric needs an estimate of each."""
 EXHAUSTIVE_HOSTS, EXHAUSTIVE_HOSTS_OF_PARTITIONS = 5, 4
-"""Up to here every ordered subset is judged: 165, in a few milliseconds. Where ranks own whole partitions, each of
-them has to be planned, about a millisecond each: their order decides which ranks own more."""
+"""Up to this number, every ordered subset is evaluated: 165, in a few milliseconds. If ranks own whole
+partitions, each subset must be planned, about a millisecond each, because the order decides which ranks own
+more.
+"""
 MARGIN, MARGIN_OF_ESTIMATES = 1.02, 1.25
-"""Orders of a set are planned up to this factor above the best estimate so far. The value of the search is a lower
-bound but for speeds that change with the rows; the estimate of strips that are not whole is none."""
+"""Orders of a set are planned up to this factor above the best estimate so far. The value of the search is a
+lower bound, except with speeds that depend on the rows. The estimate of fractional strips is not a lower bound.
+"""
 STARTS = 24
 SETS_OF_FEW = 40
 SETS_OF_MANY = 8
 MAX_SETS_REFUSED = 400
-"""Sets that are handed on while the filters refuse all of them."""
+"""Sets that are yielded at most while the filters refuse all of them."""
 HOPELESS = 1e100
-"""Values above it are of sets that lack memory or exceed the user's deadline or cost."""
+"""Sets with a larger value lack memory or exceed the user's deadline or cost."""
 MAX_HOPELESS = 4
-"""Sets of those that are handed on, for the refusals to have numbers."""
+"""Hopeless sets that are yielded, so that refusals have numbers."""
 MAX_PAIRED_HOSTS = 1000
-"""Hosts that a distance other than communication may order: it is asked for every pair."""
+"""Largest number of hosts for a distance other than communication, which is computed for every pair."""
 STARTS_BY_COST, CHAINS_OF_METRIC, NEAR = 3, 4, 16
 MOMENTS = 6
-"""Groups of hosts that are ready together that are searched."""
+"""Number of searched groups of hosts that are ready by the same moment."""
 MAX_SEARCHED, MAX_BY_COST = 48, 96
-"""Longer chains are not searched: a move on them costs more than it can gain."""
+"""Longer chains get no local search: a move on them costs more than it can gain."""
 
 Accepted = Callable[[], Sequence[Estimate] | None]
 """Returns the estimates of the sets accepted so far: empty if all were refused, None if that is unknown."""
 
 
 def unknown() -> None:
-    """Return that nothing is known of the sets that were handed on."""
+    """Return None: the results of yielded sets are unknown."""
 
 
 class ResourceSelector:
-    """Produces resource sets for one information pool, and refuses what the user or a host forbids.
+    """Produces resource sets for one information pool, and refuses hosts and schedules by filters.
 
     Parameters
     ----------
     distance
         The logical distance that orders hosts.
     host_filters, filters
-        What refuses a host, and what refuses a schedule; the first that refuses is the reason.
+        Functions that refuse a host, and functions that refuse a schedule. The first refusal is the reason.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class ResourceSelector:
     def usable_hosts(
         self, information: InformationPool
     ) -> tuple[tuple[Host, ...], tuple[Rejection, ...]]:
-        """Return the hosts no filter refuses, in the order of the list, and the refusals."""
+        """Return the hosts that all filters accept, in the order of the list, and the refusals."""
         usable, refused = [], []
         for host in information.hosts:
             for refuse in self.host_filters:
@@ -109,12 +111,12 @@ class ResourceSelector:
         return tuple(usable), tuple(refused)
 
     def rejection(self, schedule: Schedule, information: InformationPool) -> Rejection | None:
-        """Return why a schedule is infeasible, or None when it is feasible.
+        """Return why a schedule is infeasible; None if it is feasible.
 
         Raises
         ------
         UsageError
-            A user's own filter returned something else than a `Rejection` or None. Permanent.
+            A user's own filter returned neither a `Rejection` nor None. Permanent.
         """
         for refuse in self.filters:
             if (answer := refuse(schedule, information)) is not None:
@@ -122,7 +124,7 @@ class ResourceSelector:
         return self.limits(information).refuse(schedule)
 
     def limits(self, information: InformationPool) -> Limits:
-        """Return the limits of a pool; those of the last one are kept."""
+        """Return the limits of a pool; the limits of the last pool are cached."""
         if self._limits is None or self._limits.information is not information:
             self._limits = Limits(information, self.distance)
         return self._limits
@@ -130,8 +132,9 @@ class ResourceSelector:
     def whole_set(self, hosts: Sequence[Host], information: InformationPool) -> ResourceSet:
         """Return all of `hosts` as one chain.
 
-        Of few hosts the one with the cheapest borders among those that pass from site to site as seldom as
-        can be: borders between the same two sites share a link, which the paper's model prices as if each had it.
+        For few hosts, it is the chain with the cheapest borders among those with the fewest changes of site.
+        The paper's model prices borders between the same two sites as if each had the link alone, although they
+        share it.
         """
         if len(hosts) < 2:
             return tuple(hosts)
@@ -157,16 +160,16 @@ class ResourceSelector:
         information: InformationPool,
         accepted: Accepted = unknown,
     ) -> Iterator[ResourceSet]:
-        """Yield the sets worth planning for, the most promising first; none twice, reversed or not.
+        """Yield the sets worth planning, the most promising first; a set and its reverse count as equal.
 
         Parameters
         ----------
         accepted
-            While it returns that all sets were refused, more are yielded; orders of a set that cannot be as good
-            as the best estimate are left out.
+            While it reports that all sets were refused, more sets are yielded. Orders of a set that cannot be
+            as good as the best estimate are left out.
         """
         seen: set[tuple[str, ...]] = set()
-        uneven = self.limits(information).cuts_unevenly  # then a reversed set is another
+        uneven = self.limits(information).cuts_unevenly  # then a reversed set is a different set
         for pool in _pools(hosts, information):
             for order in self._orders(pool, information, accepted):
                 key = tuple(pool[i].name for i in order)
@@ -186,7 +189,7 @@ class ResourceSelector:
         search = SubsetSearch(hosts, information, budget, self.limits(information))
         if len(hosts) > FEW_HOSTS:
             yield from self._orders_of_many(hosts, information, search)
-        elif self.distance is not communication:  # Figure 3 by that distance, and no more
+        elif self.distance is not communication:  # only Figure 3 with that distance
             prefixes = self._prefixes(hosts, information, search)
             yield from sorted(prefixes, key=lambda order: (len(order), order))
         elif len(hosts) <= EXHAUSTIVE_HOSTS:
@@ -213,7 +216,7 @@ class ResourceSelector:
         accepted: Accepted,
     ) -> Iterator[Order]:
         prefixes = self._prefixes(hosts, information, search)
-        longest = max(prefixes, key=len, default=())  # holds the most memory
+        longest = max(prefixes, key=len, default=())  # has the most memory
         prefixes.update(dict.fromkeys(order for _, order in _by_cost(hosts, information, search)))
         search.values(prefixes)
         ranked = sorted(prefixes, key=lambda order: (search.value(order), order))
@@ -225,7 +228,7 @@ class ResourceSelector:
     def _chains(
         self, group: Group, hosts: Sequence[Host], information: InformationPool
     ) -> list[list[int]]:
-        """Return the chains of a group of the hosts, from its locus, else one from each as locus."""
+        """Return the chains of a group of hosts: from its locus, or else from each host as locus."""
         members = [hosts[i] for i in group.members]
         speed = _speed(members, information).tolist()
         distance = self.distance
@@ -283,7 +286,7 @@ class ResourceSelector:
         speed: Floats,
         information: InformationPool,
     ) -> Iterator[tuple[Indices, Floats]]:
-        """Yield the chain of each group from its locus, else from its fastest host, by the user's own distance."""
+        """Yield the chain of each group from its locus, or else from its fastest host, by the user's distance."""
         for group in groups:
             fastest = min(group.members, key=lambda i: (speed[i], i))
             locus = fastest if group.locus is None else group.locus
@@ -293,7 +296,7 @@ class ResourceSelector:
 
 
 def _groups(hosts: Sequence[Host], search: SubsetSearch) -> list[Group]:
-    """Return the groups to search in: of all hosts, then of those that are ready together, within the limits."""
+    """Return the groups to search within the limits: of all hosts, then of hosts ready by the same moment."""
     speed = _speed(hosts, search.information)
     found: dict[Group, None] = {}
     for ready in _ready_together(search):
@@ -306,7 +309,7 @@ def _groups(hosts: Sequence[Host], search: SubsetSearch) -> list[Group]:
 def _chains_of_sites(
     group: Group, hosts: Sequence[Host], speed: Floats, search: SubsetSearch
 ) -> Iterator[tuple[Indices, Floats]]:
-    """Yield chains of a group of many hosts, site by site, with their borders; one that begins at the locus."""
+    """Yield chains of a group of many hosts, site by site, with their borders; with a locus only from it."""
     members = np.array(group.members)
     chains = site_chains([hosts[i] for i in members], speed[members], search.information)
     for order, border in chains:
@@ -317,10 +320,10 @@ def _chains_of_sites(
 def _all_orders(
     hosts: Sequence[Host], search: SubsetSearch, accepted: Accepted
 ) -> Iterator[Order]:
-    """Yield every ordered subset of very few hosts that the limits allow and that may be the best.
+    """Yield every ordered subset of very few hosts that the limits allow and that may be best.
 
-    First the best order of each subset, then others of it, which differ in their borders. What cannot be better
-    than the best estimate so far is left out, unless the user prefers some hosts.
+    First comes the best order of each subset, then its other orders, with other borders. Orders that cannot be
+    better than the best estimate so far are left out, unless the user prefers some hosts.
     """
     sizes = search.limits.sizes(len(hosts))
     of_partitions = search.limits.cuts_unevenly and len(hosts) <= EXHAUSTIVE_HOSTS_OF_PARTITIONS
@@ -333,7 +336,7 @@ def _all_orders(
             kept = orders if of_partitions or size < 3 else _distinct(orders, search)
             values = search.values(map(tuple, kept.tolist()))
             ranked += [(value, order) for order, value in values.items()]
-    if not ranked:  # no set is large enough: the largest are refused
+    if not ranked:  # no set is large enough: yield the largest, which filters refuse
         groups = _groups(hosts, search)
         ranked = [(search.value(g.members), g.members) for g in groups if g.members]
     ranked.sort()
@@ -360,7 +363,7 @@ def _all_orders(
 
 
 def _distinct(orders: Orders, search: SubsetSearch) -> Orders:
-    """Return orders of one size without those that give each host of a set the same borders as another order."""
+    """Return orders of one size without orders that give each host the same borders as another order."""
     border = search.terms(orders)[1]
     places = np.full((len(orders), len(search.hosts)), -1.0)
     np.put_along_axis(places, orders, border, axis=1)
@@ -375,9 +378,9 @@ def _distinct(orders: Orders, search: SubsetSearch) -> Orders:
 def _worth_planning(
     ranked: Sequence[Order], count: int, search: SubsetSearch, accepted: Accepted
 ) -> Iterator[Order]:
-    """Yield the first sets; more of them while all were refused; of those without hope only a few.
+    """Yield the first sets, more while all were refused, but only a few hopeless sets.
 
-    A set that lacks memory is left out if one with more hosts was handed on: that one lacks it too.
+    A set that lacks memory is left out if a larger set with the same hosts was yielded, which lacks memory too.
     """
     hopeless, without_memory = 0, list[frozenset[int]]()
     for k, order in enumerate(ranked):
@@ -401,10 +404,10 @@ def _speed(hosts: Sequence[Host], information: InformationPool) -> Floats:
 
 
 def _ready_together(search: SubsetSearch) -> list[Sequence[int]]:
-    """Return all hosts; then those that are had and started by one moment, for a few moments, the latest first.
+    """Return all hosts; then the hosts granted and started by a moment, for a few moments, the latest first.
 
-    A set begins when its slowest host does. So one that is started late, or waited for in a queue, is worth
-    nothing to a short run, and dropping one host of several such from a set is no step downhill.
+    A set begins when its slowest host is ready, so a host with a late start or a queue is useless to a short
+    run. The local search cannot find this: to drop one of several such hosts does not improve a set.
     """
     ready = search.starts + search.waits
     moments = _from_latest(ready)
@@ -417,14 +420,14 @@ def _ready_together(search: SubsetSearch) -> list[Sequence[int]]:
 
 
 def _from_latest(moments: Floats) -> Floats:
-    """Return each moment once, the latest first (`np.unique` would load the masked arrays)."""
+    """Return each moment once, the latest first (`np.unique` would load masked arrays)."""
     return np.array(sorted(set(moments.tolist()), reverse=True))
 
 
 def _by_cost(
     hosts: Sequence[Host], information: InformationPool, search: SubsetSearch
 ) -> list[tuple[float, Order]]:
-    """Return sets on the frontier between dear and fast, where the objective or a limit looks at the cost."""
+    """Return sets on the frontier between cost and time, if the objective or a limit depends on the cost."""
     specifications = information.specifications
     looks = specifications.objective.measure == "cost" or information.metric is not None
     if not looks and specifications.constraints.maximum_cost is None:
@@ -440,10 +443,10 @@ def _by_cost(
 
 
 def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequence[Host]]:
-    """Yield all hosts; then time-shared ones and those behind a queue alone, and those the user would rather have.
+    """Yield all hosts; then only time-shared, only queued, only preferred, and only not avoided hosts.
 
-    How long the queue holds a set back is known only when it is asked about the set: so the best sets without
-    any of its hosts, and of its hosts alone, are found whatever the list says of the wait.
+    The wait for a set is known only once the queue is asked about that set. So the best sets without queued
+    hosts, and of queued hosts alone, are searched for independently of the waits in the host list.
     """
     yield hosts
     preferences = information.specifications.preferences
@@ -458,7 +461,7 @@ def _pools(hosts: Sequence[Host], information: InformationPool) -> Iterator[Sequ
 
 
 def _by_threads(hosts: Sequence[Host], information: InformationPool) -> list[Host]:
-    """Return the hosts that take least by threads, alone: what is searched for goes by ranks."""
+    """Return the hosts that are fastest alone by threads: the search itself assumes ranks."""
     if information.specifications.constraints.minimum_hosts > 1:
         return []
     total = information.application.rows
@@ -478,7 +481,7 @@ def _best_prefixes(
     search: SubsetSearch,
     count: int = 2,
 ) -> list[tuple[float, Order]]:
-    """Return the best prefixes of one long chain: bounds from cumulative sums, caps where they bind."""
+    """Return the best prefixes of one long chain, with bounds from cumulative sums and exact caps."""
     p, cap = speed[order], caps[order]
     model = search.information.model
     seconds, feasible = prefix_seconds(p, border, search.total, model.borders_at_once)
@@ -492,7 +495,8 @@ def _best_prefixes(
         np.maximum.accumulate(search.starts[order]),
         np.maximum.accumulate(search.waits[order]),
     )
-    # Without caps T is a lower bound: prefixes are worked out exactly in its order, until none can be better.
+    # Without caps T is a lower bound: prefixes are evaluated exactly in its order, until no other can be
+    # better.
     bound = np.where(usable, search.judge(seconds, rate, start, wait), np.inf)
     best: list[tuple[float, int]] = []
     for k in np.argsort(bound, kind="stable"):
@@ -509,7 +513,7 @@ def _best_prefixes(
         best = sorted([*best, (float(search.judge(exact, rate[k], start[k], wait[k])), int(k))])[
             :count
         ]
-    if not best and enough.any():  # memory asks for hosts whose strips would be negative
+    if not best and enough.any():  # the memory of hosts with negative strips is needed
         k = int(np.argmax(enough))
         best = [(MISSING_ROWS, k)]
     return [(value, tuple(order[: k + 1].tolist())) for value, k in best]
@@ -518,9 +522,9 @@ def _best_prefixes(
 def _some_prefixes(
     chains: Iterable[tuple[Indices, Floats]], speed: Floats, caps: Floats, search: SubsetSearch
 ) -> list[tuple[float, Order]]:
-    """Return every host alone, and prefixes of ever doubled length, as the user's metric values them.
+    """Return every host alone, and prefixes of doubling lengths, with values by the user's metric.
 
-    Nothing is known of the metric but its answers: no prefix is left out because another one is better.
+    The metric is a black box: no prefix is left out because another prefix is better.
     """
     orders: list[Order] = [(i,) for i in range(len(speed)) if caps[i] >= search.total]
     for order, _ in chains:
@@ -532,7 +536,7 @@ def _some_prefixes(
 
 
 def _near(order: Order, hosts: Sequence[Host], speed: Floats, search: SubsetSearch) -> list[int]:
-    """Return the hosts of a set, of each site it touches the fastest few left out, and the cheapest of all."""
+    """Return the hosts of a set, the fastest few others of each of its sites, and the cheapest of all others."""
     sites = {hosts[i].site for i in order}
     others = [i for i in range(len(hosts)) if i not in order]
     near = sorted((i for i in others if hosts[i].site in sites), key=lambda i: (speed[i], i))
