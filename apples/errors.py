@@ -135,7 +135,7 @@ def repr_of(value: object) -> str:
     try:
         text = repr(value)
     except Exception as failure:  # noqa: BLE001 - a user's code
-        text = f"a {type(value).__name__} whose __repr__ raised {type(failure).__name__}"
+        text = f"a {type(value).__name__} (its __repr__ raised {type(failure).__name__})"
     return " ".join(text.split())[:200]
 
 

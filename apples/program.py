@@ -1043,8 +1043,8 @@ class ProgramTask:
         known = named if isinstance(named, int) else self.parameters.get(named, rows)
         if document.mode == "run" and known != rows:
             raise TaskError(
-                f"the task's partition has {rows} rows; {named} is {known}: Task(rows=..) says"
-                " which parameter counts them",
+                f"the task's partition has {rows} rows, but {named} is {known}:"
+                " name the parameter that counts rows in Task(rows=..)",
                 code="program-rows-differ",
                 value=rows,
                 bound=known,
@@ -1057,8 +1057,8 @@ class ProgramTask:
             ]
             if (found := max(one.stop for one in across)) != columns:
                 raise TaskError(
-                    f"the task's partition has {found} columns; {self._named[1]} is {columns}:"
-                    " Task(columns=..) says which parameter counts them",
+                    f"the task's partition has {found} columns, but {self._named[1]} is {columns}:"
+                    " name the parameter that counts columns in Task(columns=..)",
                     code="grid-columns-differ",
                     value=found,
                     bound=columns,
@@ -1088,8 +1088,8 @@ class ProgramTask:
         value = named if isinstance(named, int) else self.parameters.get(named)
         if type(value) is not int or value < 1:
             raise TaskError(
-                f"{what}: the parameter {named!r} is {value!r}, no whole number of 1 or more;"
-                f" Task({what}=..) says which parameter it is",
+                f"{what}: the parameter {named!r} must be a whole number of 1 or more (got {value!r});"
+                f" Task({what}=..) names another parameter",
                 code="parameter-range",
                 field=named,
                 value=value,
@@ -1256,7 +1256,7 @@ class ProgramTask:
         """Return this rank's part of the malleable job, to which declarations are delegated."""
         if self._takes_rectangles:
             raise TaskError(
-                "what a program declares is shared out in whole rows, not with rectangles=True",
+                "declared data is divided into whole rows: remove rectangles=True",
                 code="declaration-needs-rows",
             )
         if self._job is None:
@@ -1264,7 +1264,7 @@ class ProgramTask:
                 module = import_module("apples.malleable")
             except ImportError as error:
                 raise TaskError(
-                    f"what a program declares needs apples on every host, not this file alone: {error}",
+                    f"declarations need the apples package on every host, not this file alone: {error}",
                     code="apples-missing",
                     reason=str(error),
                 ) from None
@@ -1301,8 +1301,8 @@ class ProgramTask:
         if not self._met:
             if self._job is None and self.malleable:
                 raise TaskError(
-                    "the template says malleable = true; the program declares nothing that could go to other"
-                    " hosts: task.array, task.blocks, ... do",
+                    "the template has malleable = true, but the program declares no data that can move to other"
+                    " hosts: call task.array, task.blocks, ..",
                     code="nothing-declared",
                 )
             if self._job is not None and self._state is None:
@@ -1712,7 +1712,7 @@ class ProgramTask:
         if len(rows) != len(self.strip):
             raise TaskError(
                 f"the result has {len(rows)} rows on rank {self.rank}; the plan gives it {len(self.strip)}:"
-                " Task(rows=..) says which parameter counts them",
+                " name the parameter that counts rows in Task(rows=..)",
                 code="result-shape",
                 rank=self.rank,
                 value=[len(rows)],

@@ -135,4 +135,4 @@ def _reason(wanted: str | None, fitting: list[Implementation], platform: str) ->
 
 
 def _needs(one: Implementation) -> str:
-    return ", ".join((*one.requires.modules, *one.requires.commands)) or "what it says"
+    return ", ".join((*one.requires.modules, *one.requires.commands)) or "its requirements"

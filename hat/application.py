@@ -75,7 +75,7 @@ def bound_parameters(
             source,
             None,
             name,
-            "there is no such parameter",
+            "no such parameter",
             nearest(name, declared),
             code="parameter-unknown",
         )

@@ -27,8 +27,8 @@ IRREGULAR = (
 )
 
 REASONS = {
-    errno.ENOENT: "there is no such file",
-    errno.ENOTDIR: "there is no such file (a part of its path is no directory)",
+    errno.ENOENT: "no such file",
+    errno.ENOTDIR: "no such file (a part of its path is not a directory)",
     errno.EACCES: "may not be read (permission denied)",
     errno.ELOOP: "is a symbolic link that leads to itself",
     errno.ENAMETOOLONG: "the name is too long",

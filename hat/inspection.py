@@ -137,9 +137,7 @@ def _check_template(template: ApplicationTemplate, document: Document, folder: P
         script = program[1] if program and program[:1] == ("{python}",) and program[1:] else ""
         if script.endswith(".py") and not (folder / script).is_file():
             problems.append(
-                document.problem(
-                    loc, f"there is no file {shown(script)} beside it", code="file-missing"
-                )
+                document.problem(loc, f"no file {shown(script)} beside it", code="file-missing")
             )
     if problems:
         raise DocumentError(problems)

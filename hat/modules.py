@@ -357,7 +357,7 @@ class Implementation(StrictTable):
     )
     requires: Requirements = Field(
         Requirements.model_construct(),
-        description="What a host must have before it can run there.",
+        description="Requirements that a host must meet to run it.",
     )
     program: Program | None = Field(
         None,
@@ -385,8 +385,8 @@ class Implementation(StrictTable):
     )
     threads: bool = Field(
         False,
-        description="Whether it is one process whose threads share a host, in the place of ranks: for a set of "
-        "one host.",
+        description="Whether it is one process with threads, in place of ranks: for a set of one "
+        "host.",
     )
     description: Text = Field("", description="Note on the implementation.")
 

@@ -333,7 +333,7 @@ class ApplicationTemplate(StrictTable):
         for i, one in enumerate(self.implementations):
             if one.threads and (one.rectangles or one.sweeps > 1):
                 said = "rectangles" if one.rectangles else "sweeps"
-                why = f"is for a set of one host, which has no borders: {said} says nothing there"
+                why = f"is for a set of one host, which has no borders: {said} does not apply"
                 yield Fault(("implementation", i, "threads"), why, code="field-conflict")
 
     def _unknown_names(self) -> Iterator[Fault]:
@@ -401,4 +401,4 @@ def _unknown(
     what = code.removesuffix("-unknown")
     for name in names:
         if name not in legal:
-            yield Fault(loc, f"there is no {what} {shown(name)}", nearest(name, legal), code=code)
+            yield Fault(loc, f"unknown {what} {shown(name)}", nearest(name, legal), code=code)

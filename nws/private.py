@@ -39,8 +39,8 @@ def check_owned(name: object, found: os.stat_result, forbidden: int = WRITABLE) 
     """
     if found.st_uid != os.geteuid():
         raise NotPrivateError(
-            f"{name}: belongs to user {found.st_uid}, not to {os.geteuid()} who runs this: "
-            f"chown {os.geteuid()} {name}, once you know who wrote it",
+            f"{name}: belongs to user {found.st_uid}, not to {os.geteuid()}, the user of this process: "
+            f"check its content, then chown {os.geteuid()} {name}",
             code=_code(found),
             file=str(name),
             owner=found.st_uid,

@@ -583,7 +583,7 @@ class Coordinator:
         """
         if not isinstance(execution, Execution):
             raise UsageError(
-                f"monitor: must be what actuate returned (got {repr_of(execution)})",
+                f"monitor: expected the execution that actuate returned (got {repr_of(execution)})",
                 code="value-type",
                 field="execution",
                 value=type(execution).__name__,

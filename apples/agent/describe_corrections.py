@@ -227,7 +227,9 @@ def named(name: str) -> list[ApplicationState]:
     words = [word for state in known for word in (*state.names, *state.hosts)]
     near = hat.nearest(name, words)
     hint = (
-        f"did you mean '{near}'?" if near else "`apples calibrate --learned` lists what is stored"
+        f"did you mean '{near}'?"
+        if near
+        else "`apples calibrate --learned` lists the stored names"
     )
     raise UsageError(
         f"'{hat.printable(name)}': no learned state of this application, folder or host; {hint}",

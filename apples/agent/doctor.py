@@ -78,9 +78,9 @@ def gpu_finding(name: str, seconds: float = 20.0) -> Finding:
     """Return the GPUs that ``nvidia-smi`` lists within `seconds`, time to wake a GPU included. Loads no CUDA."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
-        return Finding(name, "ok", "none: there is no nvidia-smi")
+        return Finding(name, "ok", "none: nvidia-smi is not installed")
     asked = [tool, "--query-gpu=name,memory.free", "--format=csv,noheader"]
-    cure = "see to its driver: programs find no GPU here"
+    cure = "repair the NVIDIA driver: programs find no GPU on this machine"
     try:
         done = subprocess.run(
             asked,
@@ -156,11 +156,11 @@ def _shm(name: str) -> Finding:
 def _ports(name: str) -> Finding:
     detail = (
         "while a program runs, mpiexec's control port listens on all interfaces of this machine without "
-        "asking who is there; ranks talk on loopback, over ssh on each host's interface towards here"
+        "authentication; ranks use loopback, with ssh each host's interface towards this machine"
     )
     cure = (
-        "on a shared network let a firewall close high ports to all but the hosts of the list; "
-        "MPIEXEC_PORT_RANGE and UCX_TCP_PORT_RANGE say which they are"
+        "on a shared network, let a firewall close high ports to all but the hosts of the list; "
+        "MPIEXEC_PORT_RANGE and UCX_TCP_PORT_RANGE set the ports in use"
     )
     return Finding(name, "warn", detail, cure)
 
@@ -243,7 +243,7 @@ def examine_program(template: Path, settings: Mapping[str, str]) -> list[Check]:
     }
     if not programs:
         raise UsageError(
-            f"{template}: no implementation has what it requires on this machine",
+            f"{template}: this machine lacks the requirements of every implementation",
             code="implementation-unavailable",
             file=template,
         )

@@ -71,10 +71,12 @@ def main() -> None:
 )
 @argument("name", help="Name of the application.")
 @option("--into", metavar="FOLDER", type=FILE, default=Path(), help="Folder to make it in.")
-@option("--malleable", is_flag=True, help="A program whose hosts may change while it runs.")
-@option("--blocks", is_flag=True, help="The same, of objects that migrate one by one.")
-@option("--c", is_flag=True, help="A program in C, which keeps its hosts.")
-@option("--fortran", is_flag=True, help="A program in Fortran, which keeps its hosts.")
+@option(
+    "--malleable", is_flag=True, help="Write a program that can change its hosts while it runs."
+)
+@option("--blocks", is_flag=True, help="The same, with objects that migrate one by one.")
+@option("--c", is_flag=True, help="Write a program in C; it keeps its hosts.")
+@option("--fortran", is_flag=True, help="Write a program in Fortran; it keeps its hosts.")
 @option(
     "--structure",
     metavar="NAME",

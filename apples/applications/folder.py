@@ -48,7 +48,7 @@ class DocumentFolder:
         self.path = path.resolve()
         if not self.path.is_dir():
             raise UsageError(
-                f"--folder {path}: there is no such folder",
+                f"--folder {path}: no such folder",
                 code="directory-missing", option="--folder", file=path,
             )  # fmt: skip
         self._kinds: dict[str, tuple[tuple[int, int, int], str]] = {}
@@ -169,7 +169,7 @@ class DocumentFolder:
                 folder.sync()
             except FileNotFoundError:
                 raise UsageError(
-                    f"{hat.printable(name)}: there is no such file", code="file-missing", file=name
+                    f"{hat.printable(name)}: no such file", code="file-missing", file=name
                 ) from None
             except OSError as error:
                 raise unwritable(hat.printable(name), error) from None
@@ -189,7 +189,7 @@ class DocumentFolder:
                 found = top if parent == Path() else top.below(str(parent))
             except OSError as error:
                 missing = error.errno == errno.ENOENT
-                why = "there is no such folder" if missing else error.strerror
+                why = "no such folder" if missing else error.strerror
                 said = f"{hat.printable(name)}: {hat.printable(str(parent))}: {why}"
                 raise UsageError(
                     said,

@@ -58,7 +58,7 @@ PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
         "text-2.txt": "and one for the other half",
     },
     "pipeline": {"program.py": "both tasks: put yours here"},
-    "master-worker": {"program.py": "what a unit is, and what is done with it: put yours here"},
+    "master-worker": {"program.py": "the units, and the work on each unit: put yours here"},
 }
 """What the folder holds besides where that is not the script of a grid, and what that is."""
 SCRIPT = {"program.py": "the work itself: put yours here"}

@@ -103,7 +103,7 @@ class _Agent:
                     for report in reports.feed(data):
                         self._take(report)
             except LineError as error:
-                self.problem = f"it sends what no host agent sends: {error}"
+                self.problem = f"it sent an invalid host agent report: {error}"
         self.close()
         self.error_reader.join(END_SECONDS)
         with self.lock:

@@ -54,7 +54,7 @@ def estimate(
     Raises
     ------
     ApplesError
-        There is neither an estimate nor a choice, or a file is invalid.
+        Neither an estimate nor a choice exists, or a file is invalid.
     """
     spec = read(order)
     if isinstance(spec, ProgramSpec):

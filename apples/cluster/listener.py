@@ -598,7 +598,7 @@ def _encoded(document: Document) -> bytes:
 def _unknown_route(request: Request) -> UsageError:
     path = request.url.path[:80]
     return UsageError(
-        f"{request.method} {path}: there is no such route",
+        f"{request.method} {path}: no such route",
         code="route-unknown", method=request.method, path=path,
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ class QueuePlanner:
         if changes.get("policy"):
             if changes["policy"] == SHARES:
                 raise UsageError(
-                    f"--policy {SHARES}: nothing is foretold where jobs share hosts",
+                    f"--policy {SHARES}: no predictions while jobs share hosts",
                     code="policy-unsuitable",
                     policy=SHARES,
                 )
@@ -91,7 +91,7 @@ def with_changes(snapshot: QueueSnapshot, changes: Mapping[str, Any]) -> QueueSn
     less = int(changes.get("hosts_less", 0))
     if less >= there:
         raise UsageError(
-            f"{less} of {there} hosts less: there are no hosts then",
+            f"hosts_less must be below {there}, the number of hosts (got {less})",
             code="value-range",
             field="hosts_less",
             value=less,

@@ -130,7 +130,7 @@ def _add_what_if(app: FastAPI, site: Site, clusters: Clusters) -> None:
         try:
             if policy and policy not in LIVE_POLICIES:
                 raise UsageError(
-                    f"there is no policy '{hat.printable(policy)}' to choose",
+                    f"unknown policy '{hat.printable(policy)}'; choose one of {', '.join(LIVE_POLICIES)}",
                     code="policy-unknown", value=policy, known=list(LIVE_POLICIES),
                 )  # fmt: skip
             found = one.ask("POST", "/v1/whatif", asked.body())
@@ -200,7 +200,7 @@ def _add_cluster_verbs(app: FastAPI, site: Site, clusters: Clusters) -> None:
     @app.post("/cluster/{name}/jobs/{number}/cancel")
     def cancel(request: Request, name: ClusterName, number: JobNumber) -> Response:
         return told(
-            request, f"job {number} is told to end",
+            request, f"job {number} is being cancelled",
             lambda: clusters.one(name).ask("POST", f"/v1/jobs/{number}/cancel"),
             lambda status: cluster_job_answer(site, clusters, request, name, number, status),
         )  # fmt: skip
@@ -209,7 +209,7 @@ def _add_cluster_verbs(app: FastAPI, site: Site, clusters: Clusters) -> None:
     def resize(request: Request, name: ClusterName, number: JobNumber) -> Response:
         body = {"hosts": form_value(request, "hosts").replace(",", " ").split()}
         return told(
-            request, f"job {number} is ordered to {', '.join(body['hosts'])}",
+            request, f"job {number} is being resized to {', '.join(body['hosts'])}",
             lambda: clusters.one(name).ask("POST", f"/v1/jobs/{number}/resize", body),
             lambda status: cluster_job_answer(site, clusters, request, name, number, status),
         )  # fmt: skip

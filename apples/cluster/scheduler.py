@@ -1157,7 +1157,7 @@ class LiveScheduler(SchedulerBackend):
         for host, epoch in job.leaving.items():
             if host in self.state.quarantined:
                 continue  # for another job that shared it: one quarantine at a time
-            reason = f"it has not said that {self.name}.{job.number} has left it"
+            reason = f"it has not confirmed that {self.name}.{job.number} has left it"
             found[host] = quarantine_document(
                 Quarantine(job.number, job.attempt, job.folder, epoch, reason)
             )

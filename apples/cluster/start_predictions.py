@@ -29,8 +29,8 @@ OLD_SECONDS = 30.0
 QUEUE_SECONDS = 1.0
 WHAT_IF_SECONDS = 10.0
 NOT_YET = "its start is being computed"
-NO_PLANNER = "nothing is foretold where jobs share hosts"
-NO_HISTORY = "too few runs are over to say when it starts"
+NO_PLANNER = "no predictions while jobs share hosts"
+NO_HISTORY = "too few finished runs to predict its start"
 TOO_FAR_BACK = f"it is not among the first {MAX_QUEUED} jobs that may be started"
 MAX_CHANGED = 1000
 
@@ -240,8 +240,8 @@ def checked_changes(body: Mapping[str, Any], number_of: Callable[[str], int]) ->
         or not all(type(one) is int and 0 <= one < math.inf for one in counts)
     ):
         raise UsageError(
-            'a what-if is {"policy": name, "options": {name: value}, "hosts_more": n, "hosts_less": n, '
-            '"minimum": {job: n}}, each of which may be left out',
+            'what-if: expected {"policy": name, "options": {name: value}, "hosts_more": n, "hosts_less": n, '
+            '"minimum": {job: n}}; each field is optional',
             code="request-invalid", field=next(iter(unknown), None),
         )  # fmt: skip
     for job in minimum:

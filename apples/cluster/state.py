@@ -329,7 +329,7 @@ class SchedulerState:
 
 def unknown_job(job: str, where: str = "") -> UsageError:
     """Return the error for the id of an unknown job."""
-    return UsageError(f"{where}{job}: there is no such job", code="job-unknown", job=job)
+    return UsageError(f"{where}{job}: no such job", code="job-unknown", job=job)
 
 
 def digest_of(submission: JobSubmission) -> str:

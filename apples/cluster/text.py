@@ -130,8 +130,8 @@ def watched_text(document: QueueDocument, columns: int, lines: int) -> str:
 def _troubles(document: QueueDocument) -> Iterator[str]:
     if document["trouble"]:
         yield (
-            f"nothing can be recorded, and nothing new is started: {document['trouble']}; this is what was "
-            "recorded last"
+            f"the journal cannot be written, and no job starts: {document['trouble']}; this is the last "
+            "recorded state"
         )
     for one in document["alarms"][-3:]:
         yield f"{duration(max(0.0, document['time'] - one['time']))} ago: {one['text']}"
@@ -191,7 +191,7 @@ def estimate_text(one: ScheduledJob | WaitingDocument) -> str:
     """Return the run time by the model, if the user gave none; answers of an older scheduler lack it."""
     if one.get("estimated_by") == "model":
         return f"runs about {duration(one['requested'])} by its model"
-    return "nobody knows how long it runs" if one.get("estimated_by") == "nobody" else ""
+    return "run time unknown" if one.get("estimated_by") == "nobody" else ""
 
 
 def _iteration(one: ScheduledJob) -> str:
@@ -228,7 +228,7 @@ def _future_lines(why: WaitingDocument, now: float) -> Iterator[str]:
     if why["start"]:
         yield f"it starts {interval_text(why['start'], now)}"
     else:
-        yield f"when it starts is not known: {why['start_unknown']}"
+        yield f"start time unknown: {why['start_unknown']}"
     changes = why["changes"]
     words = []
     if "hosts" in changes:
@@ -275,7 +275,7 @@ def what_if_text(document: WhatIfDocument, now: float) -> str:
         lines.append(f"and {len(jobs) - SHOWN_STARTS} more jobs: --json")
     if document["basis"] == "estimates":
         lines.append(
-            "too few runs are over to know better: as if each job took what was estimated"
+            "too few finished runs for intervals: each job is assumed to take its estimated time"
         )
     return "\n".join(lines)
 

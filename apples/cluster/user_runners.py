@@ -78,7 +78,7 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
     kind = found.get("kind") if isinstance(found, dict) else None
     if not isinstance(kind, str) or kind not in kinds:
         raise UsageError(
-            f"a message is an object whose kind is one of {', '.join(kinds)}",
+            f"expected an object with a kind of {', '.join(kinds)}",
             code="message-invalid", field="kind", known=list(kinds),
         )  # fmt: skip
     try:

@@ -53,9 +53,9 @@ def identity_of(folder: Folder, *, restored: bool = False) -> str:
             )  # fmt: skip
         if found is not None and int(found[2]) != inode and not restored:
             raise UsageError(
-                f"{folder.name} is a copy: its identity was made for another directory, whose jobs would be taken "
-                f"for its own. Remove {NAME} and journal in it to begin anew, or say --restored if the other is "
-                "gone for good",
+                f"{folder.name} is a copy: its identity belongs to another directory, and it would take that "
+                f"directory's jobs for its own. To begin anew, remove {NAME} and journal in it. If the other "
+                "directory is gone for good, add --restored",
                 code="directory-copied", file=folder.name, option="--restored",
             )  # fmt: skip
         identity = found[1].decode() if found is not None else secrets.token_hex(16)

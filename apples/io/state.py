@@ -41,7 +41,7 @@ def read(name: str) -> Document:
         with lock_of(name):
             return _usable(path)
     except OSError as error:
-        _warn(f"{path}: {error.strerror}; going on without what is remembered")
+        _warn(f"{path}: {error.strerror}; continuing without the stored values")
         return {}
 
 

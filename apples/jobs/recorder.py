@@ -531,7 +531,7 @@ def recorded(
             if not recorder.ended:
                 recorder.over("cancelled", "interrupted", INTERRUPTED)
             if job.plan.exists():
-                talk(f"what is known of it: apples report {job.id}")
+                talk(f"page of the interrupted run: apples report {job.id}")
             raise
         except (Exception, SystemExit) as error:
             failure = failure_of(error)

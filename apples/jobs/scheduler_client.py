@@ -94,7 +94,7 @@ def scheduler_directories(named: Sequence[Path]) -> dict[str, Path]:
 def missing(place: Path) -> LaunchError:
     """Return the error for a scheduler's directory that does not exist."""
     return LaunchError(
-        f"{place}: there is no scheduler; start one: apples scheduler --directory {place}",
+        f"{place}: no scheduler runs here; start one: apples scheduler --directory {place}",
         code="scheduler-missing",
         file=place,
     )

@@ -445,7 +445,7 @@ def own_job(job: str, called: str = "") -> str:
     if scheduled:
         name = f"{scheduled['scheduler']}.{scheduled['job']}"
         raise UsageError(
-            f"{called or job}: is {name}, whose hosts are its scheduler's; see: apples queue",
+            f"{called or job}: is {name}; its scheduler decides its hosts; see: apples queue",
             code="job-scheduled",
             job=name,
         )

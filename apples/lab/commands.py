@@ -37,7 +37,7 @@ def up(file: Path, no_calibration: bool, json: bool) -> int:
 @option("--all", "everything", is_flag=True, help="Every lab.")
 @json_option
 def down(name: str | None, everything: bool, json: bool) -> int:
-    """Take a lab down, also one whose start failed; restore the machine's former state.
+    """Take a lab down, even after a failed start; restore the machine's former state.
 
     Example: apples lab down --all
     """

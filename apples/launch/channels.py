@@ -71,7 +71,7 @@ class HostChannel:
             for report in self._reports.feed(data):
                 lines += self._lines_of(report)
         except LineError as error:
-            self.broken = f"it sends what no host agent sends: {error}"
+            self.broken = f"it sent an invalid host agent report: {error}"
         return lines
 
     def _lines_of(self, report: dict[str, Any]) -> Iterator[SourcedLine]:

@@ -174,7 +174,7 @@ class Conformance:
             self._events(self._task(size, pieces, ranks, folder), ranks, events)
         if _outcome(events) is None:
             raise ApplicationError(
-                "the program said 'done' without a 'result'", code="result-missing"
+                "the program reported 'done' without a 'result'", code="result-missing"
             )
         return ""
 
@@ -209,7 +209,7 @@ class Conformance:
         """Yield what must hold of the events of a run that worked."""
         where = f"{self.name} on {label}"
         ready = sum(isinstance(event, Ready) for event in events)
-        yield Check(f"{where}: says 'ready' once", ready == 1, f"{ready} times")
+        yield Check(f"{where}: reports 'ready' once", ready == 1, f"{ready} times")
         steps = [event for event in events if isinstance(event, Progress)]
         counts = [step.iteration for step in steps]
         grow = counts == sorted(counts) if counts else None
@@ -264,7 +264,7 @@ class Conformance:
             self._events(task, ALONE, [])
         except ApplesError as refusal:
             return str(refusal)
-        raise ApplicationError("the program said 'done'", code="mode-accepted", field="mode")
+        raise ApplicationError("the program reported 'done'", code="mode-accepted", field="mode")
 
     def _calibrate(self) -> str:
         host, (parameters, sizes) = Host("first"), (self.small.parameters, (self.small.rows,))

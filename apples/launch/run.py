@@ -388,7 +388,7 @@ class Run:
             event, ErrorEvent | HostsChanging | HostsChanged | Resumed | MessagesSent
         ):
             raise ApplicationError(
-                f"the program said '{word_of(event)}' before 'ready'",
+                f"the program reported '{word_of(event)}' before 'ready'",
                 code="protocol-violated",
                 event=word_of(event),
             )
@@ -575,7 +575,7 @@ class Run:
 
     @property
     def _before(self) -> str:
-        return NOT_READY if self.ready_after is None else "it said 'done'"
+        return NOT_READY if self.ready_after is None else "it reported 'done'"
 
     def _host(self, rank: int | None) -> str | None:
         """Return the host of a rank; None if there is no such rank."""
@@ -726,7 +726,7 @@ class RunExecution(Execution):
             raise ApplicationError("the run was cancelled", code="run-cancelled")
         if self._outcome is None:
             raise ApplicationError(
-                "the program said 'done' without a 'result'", code="result-missing"
+                "the program reported 'done' without a 'result'", code="result-missing"
             )
         return self._outcome
 

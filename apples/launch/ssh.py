@@ -119,7 +119,7 @@ def command(
     if len(set(addresses)) < len(addresses):
         twice = next(a for a in addresses if addresses.count(a) > 1)
         raise LaunchError(
-            f"two hosts at address {twice}: MPI cannot tell them apart",
+            f"two hosts have the address {twice}: MPI cannot distinguish them",
             code="address-taken",
             value=twice,
         )

@@ -106,7 +106,7 @@ def eligible(plan: LaunchPlan) -> tuple[HostProgram, ...]:
     """
     if plan.malleable is None:
         raise ApplicationError(
-            f"{plan.application}: its template does not say 'malleable = true'",
+            f"{plan.application}: its template lacks 'malleable = true'",
             code="template-not-malleable",
             template=plan.application,
         )
@@ -177,7 +177,9 @@ def bound_targets(
         name = one.rank_group.host
         seen = findings.get(name)
         if not (seen and seen.topology and seen.machine):
-            return list(placed), f"no rank is bound to CPUs: {name} did not say which it may use"
+            return list(
+                placed
+            ), f"no rank is bound to CPUs: {name} did not report which it may use"
         try:
             parties.append((one.rank_group, seen.machine, read_packed(seen.topology, name)))
         except ApplesError as error:

@@ -131,7 +131,8 @@ class Host:
         ),
     ] = None
     site: Annotated[
-        Name, Field(description="Site whose network the host is on.", examples=["lab"])
+        Name,
+        Field(description="Site of the host; hosts of a site share a network.", examples=["lab"]),
     ] = "local"
     slots: Annotated[
         int,
@@ -238,7 +239,7 @@ class Host:
         str,
         Field(
             pattern=ALLOCATION_PATTERN,
-            description="Number of the Slurm job by whose steps the host is reached; empty: by ssh.",
+            description="Number of the Slurm job that reaches the host by its steps; empty: ssh reaches it.",
             examples=["4711"],
         ),
     ] = ""

@@ -44,7 +44,7 @@ class ReadOnly(dict[K, V]):
     """An immutable mapping: part of the state that a policy reads."""
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("what a policy is shown cannot be changed")
+        raise TypeError("the input of a policy is read-only")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse

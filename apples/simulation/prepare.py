@@ -194,18 +194,18 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "data_bytes": "data of a job that moves when it is resized",
     "bandwidth": "bytes a second at which it moves",
     "overrun_seconds": "guess for a job that runs beyond its request, doubled each time",
-    "limits": "overrun, kill: what becomes of a job that reaches its requested time",
+    "limits": "overrun, kill: a job that reaches its requested time continues, or ends",
     "grace": "seconds after its limit at which a job is killed",
     "checkpoint": "SECONDS[,cost=SECONDS]: a lost run goes on from its last checkpoint",
     "idle_watts": "of a node",
     "busy_watts": "of a node",
     "failures": "CSV file: time,node,repaired",
-    "owners": "CSV file: time,node,load: so many processes of others want a node from then on",
-    "owner_first": "on, off: whether nodes belong first to these others",
+    "owners": "CSV file: time,node,load: other users' processes on a node from then on",
+    "owner_first": "on, off: whether these processes come before jobs",
     "mtbf": "mean seconds between failures of a node (with mttr)",
     "mttr": "mean seconds to repair",
     "cancellations": "CSV file: job,time",
-    "dependencies": "on, off: whether a job waits for the end of the one that its log names",
+    "dependencies": "on, off: whether a job waits for the end of the job that its log names",
     "reservations": "CSV file: start,duration,nodes[,name]: nodes kept from jobs for a time",
     "demands": "CSV file: job,part,processors (evolving jobs)",
     "priorities": "NAME:NUMBER,..: of qualities of service or queues, for order=priority",
@@ -624,8 +624,8 @@ def _check_resize_options(chosen: SchedulingPolicy, name: str, words: Mapping[st
     for option in unused:
         if option in words:
             raise UsageError(
-                f"option {option}={words[option]}: does not apply to --policy {name}, whose malleable jobs share "
-                f"nodes and are not resized; beside other policies, write POLICY:{option}={words[option]}",
+                f"option {option}={words[option]}: does not apply to --policy {name}: its malleable jobs share "
+                f"nodes and are not resized; for another policy, write POLICY:{option}={words[option]}",
                 code="option-not-applicable",
                 option=option,
                 value=words[option],

@@ -276,9 +276,9 @@ def explanation_text(explained: WaitExplanation) -> str:
         )
         lines.append(f"by {name}, where {explained.policy} is off most: {said}")
     if explained.unknown:
-        lines.append(f"{explained.unknown} jobs left out: the log does not tell their wait")
+        lines.append(f"{explained.unknown} jobs left out: the log lacks their wait")
     lines += [
-        f"{name} not tried: it takes long on so many jobs (--policy {name} tries it)"
+        f"{name} not tried: it takes long for this many jobs (--policy {name} tries it)"
         for name in explained.not_tried
     ]
     lines.append("all groups: --json; a page that opens with this verdict: apples report LOG")

@@ -233,7 +233,7 @@ class MessageMatrix:
             )
         except (TypeError, KeyError, ValueError, OverflowError):
             raise UsageError(
-                f"--messages: {path}: execution.messages.ranks must each say host, world and rank",
+                f"--messages: {path}: each of execution.messages.ranks must have host, world and rank",
                 code="value-invalid",
                 option="--messages",
                 file=path,

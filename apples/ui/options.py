@@ -34,7 +34,7 @@ settings_option = option(
 )
 json_option = option("--json", is_flag=True, help="Print JSON on stdout.")
 
-NO_FILE = "there is no such file"
+NO_FILE = "no such file"
 
 
 def files_of(

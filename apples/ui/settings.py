@@ -96,6 +96,6 @@ def _absolute(file: Path, name: str, value: str) -> str:
         return str(file.parent / Path(value).expanduser())
     except RuntimeError:
         problem = hat.Problem(
-            str(file), None, name, f"'{value}': there is no such home", code="home-missing"
+            str(file), None, name, f"'{value}': no such home directory", code="home-missing"
         )
         raise hat.DocumentError([problem]) from None

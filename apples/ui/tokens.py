@@ -40,6 +40,6 @@ def revoke(known: nws.TokenFile, name: str) -> int:
     except nws.TokenFileError as error:
         raise UsageError(str(error), **coded(error, code="file-invalid")) from None
     if not count:
-        raise UsageError(f"there is no token of {name}", code="token-unknown", value=name)
-    say(f"{count} tokens of {name} are worthless now")
+        raise UsageError(f"no token has the name {name}", code="token-unknown", value=name)
+    say(f"revoked {count} tokens of {name}")
     return 0

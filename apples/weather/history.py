@@ -221,7 +221,7 @@ def remembered_weather(hosts: HostList, settings: service.ServiceSettings | None
     for measurements in recall(hosts).values():
         for one in measurements:
             measured.memory.store(one)
-    return Conditions(hosts, told.merge(measured.weather()), "what is remembered", notes)
+    return Conditions(hosts, told.merge(measured.weather()), "remembered measurements", notes)
 
 
 def _is_pair(pair: object) -> bool:

@@ -186,7 +186,7 @@ class WeatherSource:
         behind = [host for host in unknown if host.queue_seconds is not None and host not in far]
         if behind:
             names = listed(host.name for host in behind)
-            yield f"weather of {names}: the host list's, what a batch queue gives is not shared"
+            yield f"weather of {names}: the host list's, as nodes of a batch queue are not shared"
         service = self.context.service
         if service is None:
             return
@@ -279,8 +279,8 @@ def link_notes(remote: RemoteSensing) -> Iterator[str]:
         yield f"{_counted(links.reused)}: remembered, measured up to {oldest} ago (--fresh measures)"
     if links.left_out:
         yield (
-            f"{_counted(links.left_out)}: not measured, whatever it is worth changes the plan's time "
-            f"by less than {TOLERANCE:.0%} or {WORTH_SECONDS:g} s (--fresh measures)"
+            f"{_counted(links.left_out)}: not measured, as no value of it changes the plan's time "
+            f"by more than {TOLERANCE:.0%} or {WORTH_SECONDS:g} s (--fresh measures)"
         )
 
 

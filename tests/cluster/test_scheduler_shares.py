@@ -152,7 +152,7 @@ def test_a_daemon_that_is_killed_loses_its_host_and_no_job_until_it_is_back(
         until(lambda: one.job(job)["state"] == "running")
         assert one.host("h1")["reason"].startswith(silent)
         one.run("cancel", job)
-        until(lambda: one.host("h1")["reason"].startswith("it has not said that"))
+        until(lambda: one.host("h1")["reason"].startswith("it has not confirmed that"))
     with process(home) as first:
         assert one.ask("wait", wide)["schema"] == "apples.run/1"
         assert one.job(wide)["attempt"] == 1

@@ -81,9 +81,7 @@ def ends_in(number, seconds):
 
 @pytest.mark.more
 def test_a_malleable_job_lives_on_when_its_allocation_ends_and_another_has_joined(site, tmp_path):
-    site.start(
-        "no allocation of yours that runs is called so: there are no hosts until nodes join"
-    )
+    site.start("no allocation of yours that runs is called so: no hosts until nodes join")
     early = site.submit("--min", "3", *SHORT)
     found = site.job(early)
     assert (found["state"], re.findall(r"\d+", found["reason"])) == ("held", ["3"])

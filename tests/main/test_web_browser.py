@@ -318,7 +318,7 @@ def test_a_job_is_submitted_and_cancelled_with_the_keyboard_alone(site, live, ow
     browser.arrive()
     assert live.job(3)["state"] == "cancelled"
     words = browser.evaluate(WORDS)  # the page follows the job, which may have ended by now
-    assert "is told to end" in words or "is cancelled" in words
+    assert "is being cancelled" in words or "is cancelled" in words
 
 
 @pytest.mark.usefixtures("paths")

@@ -23,12 +23,12 @@ BREAKS_PROTOCOL = 5
 
 
 @command(rules=(Excludes("--hosts", "--program"), Requires("--set", "--program")))
-@option("--program", type=FILE, help="Template whose program is run small and checked.")
+@option("--program", type=FILE, help="Template; its program is run with small sizes and checked.")
 @options.settings_option
-@option("--hosts", type=FILE, help="Host list whose other machines are checked.")
+@option("--hosts", type=FILE, help="Host list; its remote hosts are checked.")
 @options.json_option
 def doctor(program: Path | None, settings: tuple[str, ...], hosts: Path | None, json: bool) -> int:
-    """Check this machine, or with --program that a program keeps the protocol, or the hosts of a list.
+    """Check this machine, the protocol of a program (--program), or the hosts of a list (--hosts).
 
     Example: apples doctor --program template.toml; apples doctor --hosts hosts.toml
     """

@@ -266,8 +266,8 @@ class InformationPool:
             return None
         if not self.template.partitions:
             raise UsageError(
-                f'partitions = "{asked}": {self.template.name} cuts its data itself; a template whose program '
-                "declares its blocks by a decomposition says partitions = true",
+                f'partitions = "{asked}": {self.template.name} divides its data itself; if its program '
+                "declares its blocks by a decomposition, set partitions = true in the template",
                 code="partitions-unsupported",
                 field="partitions",
                 value=str(asked),
@@ -341,8 +341,8 @@ class InformationPool:
         taking = {one.name: one for one in template.implementations if one.rectangles}
         if not self.takes_rectangles:
             raise UsageError(
-                f"{template.name} takes strips alone: an [[implementation]] that takes rectangles says "
-                "rectangles = true",
+                f"{template.name} accepts strips only; if an [[implementation]] accepts rectangles, "
+                "set rectangles = true in it",
                 code="rectangles-unsupported",
                 template=template.name,
             )

@@ -201,7 +201,7 @@ def promise(execution: Document, at_this_pace: float | None = None) -> Markup:
     words = ["so far " if going else "measured ", seconds(measured)]
     return Chart(
         "promise",
-        "The promise and what became of it",
+        "Promised interval, prediction and measurement",
         "An axis of time with a band for the promised interval, a round mark for the predicted time and "
         "a diamond for the measured one"
         + (", from which an arrow leads to the whole run at its pace." if going else "."),

@@ -59,10 +59,10 @@ def by_threads(schedule: Schedule, information: InformationPool) -> Schedule:
 
 
 def equal_strips(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return the schedule that gives every host the same rows, the first ones one more where needed.
+    """Return the schedule with equal rows on every host; the first hosts get one row more if rows remain.
 
-    It is what a compile-time block distribution does, whatever the hosts give. The paper's method 1 cuts square
-    blocks (HPF); here it is equal strips, and the tables say so.
+    A compile-time block distribution ignores the speed of the hosts in this way. The paper's method 1 cuts
+    square blocks (HPF); this planner cuts equal strips, and the tables state that.
     """
     rows = equal_parts(information.application.rows, len(resources))
     return schedule(information, resources, rows, "blocked")

@@ -46,8 +46,8 @@ def rectangles(resources: ResourceSet, information: InformationPool) -> Schedule
     """Return the schedule of rectangles with the least largest T_i that was found; empty where none fits.
 
     The hosts are taken in the order of their shares, in which the sum of half perimeters is least, and in the
-    order of the set, in which hosts of a site are side by side. A host that would have a single row and holds
-    all others up is dropped, unless the user wants at least so many hosts.
+    order of the set, in which hosts of a site are side by side. A host that would have a single row and
+    delays all others is dropped, unless fewer than `minimum_hosts` would remain.
     """
     plan = _Planning(information.for_rectangles)
     room = plan.model.room(resources) >= MIN_ROOM
@@ -91,7 +91,7 @@ def equal_blocks(resources: ResourceSet, information: InformationPool) -> Schedu
 
     HPF's DISTRIBUTE (BLOCK, BLOCK) onto a grid of processors, the paper's method 1: the p hosts in their order,
     row by row, in as many columns as the greatest divisor of p that is not above its root; a prime number of
-    hosts has strips. What the hosts give is not looked at.
+    hosts has strips. The speed of the hosts is ignored.
     """
     information = information.for_rectangles
     application = information.application

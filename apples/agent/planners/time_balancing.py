@@ -31,8 +31,8 @@ def time_balancing(resources: ResourceSet, information: InformationPool) -> Sche
 
     A host gets nothing when its border and one row take longer than the others need for the whole
     grid. It is dropped, the chain closes up and is solved again; unless that takes longer (the
-    host stands between two that are far apart), the others lack the memory to do without it, or the
-    user wants at least so many hosts.
+    host stands between two that are far apart), the others lack the memory to do without it, or
+    fewer than `minimum_hosts` would remain.
     """
     model, total = information.model, information.application.rows
     hosts, dropped = list(resources), []

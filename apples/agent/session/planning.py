@@ -148,7 +148,7 @@ def _silent(host: str) -> Fitness:
     """Return the finding on a host that is known not to answer."""
     from apples.launch.remote.fitness import Finding, Fitness  # noqa: PLC0415 - for such hosts only
 
-    return Fitness(host, (Finding("ssh", "fail", "it did not answer whoever asked it last"),))
+    return Fitness(host, (Finding("ssh", "fail", "it did not answer the last request"),))
 
 
 def schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:

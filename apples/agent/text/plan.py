@@ -78,7 +78,7 @@ def explained_text(document: PlanDocument, command: str) -> str:
         ("WHY THESE HOSTS", _sets(document, chosen)),
         ("WHY NOT THE OTHERS", _why_not(document)),
         ("WHEN THE ANSWER CHANGES", _changes(document)),
-        ("WHAT IT RESTS ON", _rests_on(document, chosen)),
+        ("DATA AND ASSUMPTIONS", _rests_on(document, chosen)),
     ):
         content = list(block)
         if content:
@@ -295,7 +295,7 @@ def _left_out_line(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
     names = [one["host"] for one in document["left_out"]] + [r["hosts"][0] for r in refused]
     names = [n for n in dict.fromkeys(names) if n not in chosen["hosts"]]
     if names:
-        yield f"left out: {_listed(names, 40)} (--explain says why)"
+        yield f"left out: {_listed(names, 40)} (--explain prints the reasons)"
 
 
 def _binding(document: PlanDocument) -> Iterator[str]:

@@ -57,7 +57,7 @@ def slow_host_lines(found: Iterable[SlowHostEntry] | None) -> Iterator[str]:
 def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
     """Return kind, word and sentence for the checks of the results."""
     if not verified:
-        return "watch", "nothing ran", "There is no result to verify."
+        return "watch", "nothing ran", "No result to verify."
     if any(one is False for one in verified):
         return "bad", "a result differs", "A result differs from the sequential run's."
     if all(one is True for one in verified):

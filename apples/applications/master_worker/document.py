@@ -37,7 +37,7 @@ class MasterWorkerFile(hat.StrictTable):
     )
     files: list[PlainName] = Field(
         [],
-        description="Files beside this one that travel with the program.",
+        description="Files in this file's folder that are sent with the program.",
         examples=[["table.csv"]],
     )
     parameters: dict[ParameterName, Value] = Field(
@@ -99,7 +99,7 @@ class MasterWorkerFile(hat.StrictTable):
         for field in ("units", "work", "service", "bytes", "result_bytes"):
             said: hat.Expression | None = getattr(self, field)
             for name in sorted(said.names - set(numeric) if said else ()):
-                message = f"names '{name}', which is no parameter that is a number"
+                message = f"names '{name}', which is not a numeric parameter"
                 yield hat.Fault(
                     (field,), message, hat.nearest(name, sorted(numeric)), code="parameter-unknown"
                 )
@@ -204,6 +204,6 @@ def _beside(document: MasterWorkerFile, folder: Path) -> dict[str, Path]:
         if not path.is_file():
             field = "program" if name == document.program else "files"
             raise UsageError(
-                f"{field}: there is no file {path}", code="file-missing", field=field, file=path
+                f"{field}: no such file: {path}", code="file-missing", field=field, file=path
             )
     return found

@@ -64,7 +64,7 @@ class SweepInput(hat.StrictTable):
 class CacheEntry(hat.StrictTable):
     """Where the hosts of a site keep files: a folder that all of them see."""
 
-    site: Name = Field(description="Site whose hosts share the folder.", examples=["lab"])
+    site: Name = Field(description="Site; its hosts share the folder.", examples=["lab"])
     directory: Text = Field("", description="Path of the folder.", examples=["/scratch/cache"])
     capacity: hat.Size | None = Field(
         None,
@@ -90,8 +90,8 @@ class ParameterSweepFile(hat.StrictTable):
     )
     program: list[PlainName] = Field(
         [],
-        description="Files beside this one that travel to each cache; a word of the command with this name "
-        "becomes its path there.",
+        description="Files in this file's folder that are sent to each cache; a word of the command with this "
+        "name becomes the path there.",
         examples=[["program.py"]],
     )
     hosts: list[Name] = Field(
@@ -163,7 +163,7 @@ class ParameterSweepFile(hat.StrictTable):
         for number, word in enumerate(self.command):
             for name in PLACEHOLDER.findall(word):
                 if name not in known:
-                    message = f"names '{name}', which is no parameter and no input"
+                    message = f"names '{name}', which is neither a parameter nor an input"
                     yield hat.Fault(
                         ("command", number),
                         message,
@@ -174,13 +174,13 @@ class ParameterSweepFile(hat.StrictTable):
             for name in PLACEHOLDER.findall(entry.file):
                 if name not in self.parameters:
                     near = hat.nearest(name, sorted(self.parameters))
-                    message = f"names '{name}', which is no parameter"
+                    message = f"names '{name}', which is not a parameter"
                     yield hat.Fault(
                         ("input", key, "file"), message, near, code="parameter-unknown"
                     )
         numeric = {name for name in self.parameters if self._is_numeric(name)}
         for name in sorted(self.work.names - numeric if self.work else ()):
-            message = f"names '{name}', which is no parameter whose values are numbers"
+            message = f"names '{name}', which is not a numeric parameter"
             yield hat.Fault(
                 ("work",), message, hat.nearest(name, sorted(numeric)), code="parameter-unknown"
             )
@@ -298,7 +298,7 @@ def program_files(document: ParameterSweepFile, folder: Path) -> dict[str, Path]
     for name, path in found.items():
         if not path.is_file():
             raise UsageError(
-                f"program: there is no file {path}",
+                f"program: no such file: {path}",
                 code="file-missing",
                 field="program",
                 file=path,

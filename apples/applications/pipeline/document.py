@@ -45,7 +45,7 @@ class PipelineTask(hat.StrictTable):
     )
     overhead: hat.Expression | None = Field(
         None,
-        description="Time for each unit, whatever its size; 0 if not given.",
+        description="Time for each unit, independent of its size; 0 if not given.",
         examples=["1/1000"],
         json_schema_extra={"unit": "s"},
     )
@@ -170,7 +170,7 @@ class PipelineFile(hat.StrictTable):
         for place, expression in said:
             for name in sorted(expression.names if expression is not None else ()):
                 if name not in self.parameters:
-                    message = f"names '{name}', which is no parameter"
+                    message = f"names '{name}', which is not a parameter"
                     yield hat.Fault(
                         place, message, hat.nearest(name, known), code="parameter-unknown"
                     )

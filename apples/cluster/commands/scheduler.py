@@ -152,7 +152,7 @@ def scheduler(
     run_my_jobs: bool,
     runs_for: str | None,
 ) -> int:
-    """Schedule this user's jobs on hosts until stopped; a new start takes up what runs.
+    """Schedule this user's jobs on hosts until stopped; a restart continues the running jobs.
 
     Example: apples scheduler --hosts hosts.toml --policy equipartition;
     apples scheduler --run-my-jobs --scheduler /var/lib/apples/lab
@@ -298,8 +298,8 @@ def _allocations(
     if not terms:
         none = "no allocation of yours that runs is called so"
         say(
-            f"apples scheduler: --slurm {', '.join(asked)}: {watch.problem or none}: there are no hosts until "
-            "nodes join"
+            f"apples scheduler: --slurm {', '.join(asked)}: {watch.problem or none}: no hosts until nodes "
+            "join"
         )
     return watch, terms
 

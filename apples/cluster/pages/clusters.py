@@ -305,6 +305,6 @@ class Clusters:
             if each.name == name:
                 return each
         raise UsageError(
-            f"'{hat.printable(name)}': there is no scheduler of this name here",
+            f"'{hat.printable(name)}': no scheduler has this name",
             code="scheduler-unknown", scheduler=name,
         )  # fmt: skip

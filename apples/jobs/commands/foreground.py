@@ -84,7 +84,7 @@ def write_page(path: Path, page: str) -> None:
     try:
         documents.put(path, page)
     except OSError as error:
-        say(f"warning: --report {path}: {error.strerror}; there is no page")
+        say(f"warning: --report {path}: {error.strerror}; no page is written")
         return
     say(f"report: {path}")
 

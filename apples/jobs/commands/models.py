@@ -59,7 +59,7 @@ dask_option = option(
     "--dask",
     metavar="ADDRESS",
     default="",
-    help="Parameter sweep: scheduler of a Dask cluster whose workers run the tasks.",
+    help="Parameter sweep: Dask scheduler; its workers run the tasks.",
 )
 master_option = option(
     "--master", metavar="HOST", default="", help="Master/worker: the master. Default: the best."

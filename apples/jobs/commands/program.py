@@ -54,7 +54,7 @@ SIGNAL_HELP = "Signal that the program gets before a checkpoint if it catches it
     is_flag=True,
     help="Start it as a job that outlives this command; see apples jobs, wait, resize.",
 )
-@option("--dry-run", is_flag=True, help="Print what would be started; start nothing.")
+@option("--dry-run", is_flag=True, help="Print the plan and the commands; start nothing.")
 @options.json_option
 def run_program(
     words: tuple[str, ...],

@@ -59,7 +59,7 @@ RUN_ONLY = ("--report", "--timeline", "--detach", "--calibrate")
 )
 @option("--report", type=FILE, help="Page to write about the run.")
 @option("--timeline", is_flag=True, help="Show the run over time, host by host, too.")
-@option("--dry-run", is_flag=True, help="Print what would be started; start nothing.")
+@option("--dry-run", is_flag=True, help="Print the plan and the commands; start nothing.")
 @option("--verify", metavar="NAME", help=VERIFY_HELP, show_default=False)
 @no_verify_option
 @option(

@@ -92,7 +92,7 @@ def _cases(runs: Sequence[Document]) -> list[Case]:
 def _forecasts_finding(cases: Sequence[Case]) -> Markup:
     known = [(abs(case.got - case.cpu), case) for case in cases if case.got is not None]
     if not known:
-        return Markup("What the hosts got was not measured.")
+        return Markup("The CPU shares of the hosts were not measured.")
     _, worst = max(known, key=lambda pair: pair[0])
     return sentence(
         "Largest miss: {}, forecast {} \u00b1 {} of its CPU, got {} while computing.",

@@ -223,7 +223,7 @@ def files_of(folder: DocumentFolder, wanted: Mapping[str, str]) -> tuple[Path, P
     missing = [name for name in NAMES[:2] if not wanted[name]]
     if missing:
         raise UsageError(
-            f"there is no file for {' and '.join(missing)} in {folder.path}",
+            f"{folder.path}: no file for {' and '.join(missing)}",
             code="file-missing", fields=missing, directory=str(folder.path),
         )  # fmt: skip
     user = folder.file(wanted["user"]) if wanted["user"] else None

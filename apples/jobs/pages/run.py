@@ -184,7 +184,7 @@ def _busy(host: HostRun) -> float:
 
 def _times_finding(hosts: Sequence[HostRun]) -> Markup:
     if not hosts:
-        return Markup("The program did not say where its time went.")
+        return Markup("The program did not report how it spent its time.")
     longest = max(hosts, key=lambda host: float(host["compute_per_iteration"]))
     edge = max(hosts, key=lambda host: float(host["communicate_per_iteration"]))
     return sentence(
@@ -209,12 +209,12 @@ Note = tuple[float, Markup, str]
 MIN_EFFECT = 0.03
 MAX_NOTES = 6
 
-LIVE = "Plan with live weather (--weather live): this share is only what the host list says."
+LIVE = "Plan with live weather (--weather live): this share is the host list's, not a forecast."
 RISK = "A risk above zero in user.toml plans for forecasts that turn out too good."
 SPEED = "Measure its speed again: apples calibrate."
-SPARE = "Run again with live weather: what this run measured corrects the next plan."
+SPARE = "Run again with live weather: measurements of this run correct the next plan."
 BORDERS = (
-    "A late neighbour counts here where the program cannot tell; plans with live weather learn it."
+    "If the program cannot separate waiting, this includes it; plans with live weather learn it."
 )
 STARTING = "More iterations in one run share that cost."
 
@@ -262,7 +262,7 @@ def _computing(host: Document, strip: Document, whole: float) -> Note:
     if got is None or got >= cpu - error:
         return (measured - planned) / whole, message + ".", SPEED
     message += sentence(
-        ": it got {} of its CPU, the forecast said {} \u00b1 {}.",
+        ": it got {} of its CPU, the forecast was {} \u00b1 {}.",
         share(got),
         share(cpu),
         share(error),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ComparePlansDocument,
     )
 
-CLEAR = {True: "", False: "no clear difference", None: "too short to tell"}
+CLEAR = {True: "", False: "no clear difference", None: "too few values"}
 
 
 def text_of(document: AnyComparison) -> str:

@@ -127,12 +127,12 @@ def estimate_text(estimate: ResizeEstimate) -> str:
     >>> estimate_text(ResizeEstimate(3_200_000_000, 110e6, 31.1, 29.1, 147.3, {"ada": 8000}))
     'moves 3.20 GB over 110 MB/s: about 31.1 s; the job stands still for 29.1 s; given up after 147 s'
     >>> estimate_text(ResizeEstimate(64_000, 0.0, None, None, 60.2, {"ada": 8000}))
-    'moves 64.0 kB over links nobody has measured; given up after 60.2 s'
+    'moves 64.0 kB over unmeasured links; given up after 60.2 s'
     """
     limit = f"given up after {duration(estimate.limit_seconds)}"
     moves = f"moves {amount(estimate.bytes)}"
     if estimate.seconds is None or estimate.standstill_seconds is None:
-        return f"{moves} over links nobody has measured; {limit}"
+        return f"{moves} over unmeasured links; {limit}"
     over = f" over {amount(estimate.rate)}/s" if estimate.rate else ""
     still = f"the job stands still for {duration(estimate.standstill_seconds)}"
     return f"{moves}{over}: about {duration(estimate.seconds)}; {still}; {limit}"

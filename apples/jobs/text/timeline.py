@@ -336,7 +336,7 @@ def timeline_text(timeline: Timeline | None) -> str:
             )
         lines.append(f"{'moved':{wide}}  {''.join(row)}".rstrip())
     told = "  ".join(f"{MARKS[KINDS[kind]]} {kind}" for kind in timeline["kinds"])
-    lines.append(f"{'':{wide}}  {told}: what took most of a moment")
+    lines.append(f"{'':{wide}}  {told}: the longest activity of each moment")
     lines += [f"{number}  {move_words(move)}" for number, move in enumerate(moves, 1)]
     return "\n".join(lines)
 

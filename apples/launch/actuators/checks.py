@@ -103,7 +103,7 @@ class ActuatorChecks:
             outcome = run.outcome()
             if outcome is None:
                 self._none_left(expected=0)
-                yield "starts nothing, and says so by no outcome"
+                yield "starts nothing, and returns no outcome"
                 return
         yield self._check("is ready when every rank runs with the plan's task", self._ready)
         yield self._check("reports progress and one outcome, and leaves no process", self._finish)
@@ -158,7 +158,9 @@ class ActuatorChecks:
             self._expect("ranks that run", sorted(r["rank"] for r in records), list(range(ranks)))
             wanted = run_task(plan)["partition"]
             for record in records:
-                self._expect("the partition a rank was told", record["task"]["partition"], wanted)
+                self._expect(
+                    "the partition that a rank received", record["task"]["partition"], wanted
+                )
 
     def _finish(self) -> None:
         plan = self._plan("finishes")
@@ -195,7 +197,9 @@ class ActuatorChecks:
             assert agent.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
             said = agent.stdout.readline()
             agent.send_signal(signal.SIGKILL)
-        self._expect("what the agent to be killed said", said.decode(errors="replace"), "ready\n")
+        self._expect(
+            "the line of the agent before it is killed", said.decode(errors="replace"), "ready\n"
+        )
         self._none_left(seconds=LEFT_SECONDS)
 
     # ------------------------------------------------------------------ what they need

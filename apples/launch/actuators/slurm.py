@@ -187,7 +187,7 @@ def shared_directory(plan: LaunchPlan) -> Path:
     place = Path(named.pop()).expanduser() if named else Path.cwd()
     if not place.is_dir():
         raise UsageError(
-            f"{place}: no directory of this machine; Slurm needs one that all hosts see",
+            f"{place}: not a directory on this machine; Slurm needs a directory that all hosts share",
             code="directory-missing",
             file=place,
         )

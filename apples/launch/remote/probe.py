@@ -34,7 +34,7 @@ MAX_DESCRIBED = 1 << 19
 
 
 def main(told: dict[str, Any]) -> int:
-    """Print what is found here about what was asked."""
+    """Print the facts about this host that the request asks for."""
     sys.stdout.write("\n")
     sys.stdout.flush()  # a host that has begun to answer is not dead, however busy
     found: dict[str, Any] = {"schema": SCHEMA}

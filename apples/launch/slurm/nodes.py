@@ -71,7 +71,9 @@ class SlurmNode:
         bad = [state for state in self.states if state in OUT_OF_SERVICE]
         if not bad:
             return ""
-        return f"Slurm says it is {bad[0].lower()}" + (f" ({self.reason})" if self.reason else "")
+        return f"Slurm reports it as {bad[0].lower()}" + (
+            f" ({self.reason})" if self.reason else ""
+        )
 
 
 def nodes(listing: str) -> list[SlurmNode]:

@@ -68,7 +68,7 @@ def places(hosts: Sequence[str], told: Sequence[dict[str, Any]]) -> RankCpus:
         boot = str(one["boot"])
         if not boot or boot not in files:
             raise LaunchError(
-                f"{hosts[rank]} did not say what machine it is",
+                f"{hosts[rank]} did not report its machine",
                 code="topology-answer-invalid",
                 host=hosts[rank],
             )

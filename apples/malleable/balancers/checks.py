@@ -77,7 +77,7 @@ def check_balancer(balancer: LoadBalancer, name: str = "") -> None:
             )
         if shown != measured:
             raise BalancerCheckError(
-                f"{where}: it changed what it was shown",
+                f"{where}: it changed its read-only input",
                 balancer=name,
                 case=case,
                 promise="read-only",

@@ -120,7 +120,7 @@ class Measured:
             if not (0 <= one < len(self.work) and 0 <= other < len(self.work)):
                 unknown = max(one, other, key=abs)
                 raise UsageError(
-                    f"messages: there is no block {unknown}", code="block-unknown", block=unknown
+                    f"messages: unknown block {unknown}", code="block-unknown", block=unknown
                 )
             if not (math.isfinite(size) and size >= 0):
                 raise _out_of_range(

@@ -83,9 +83,9 @@ TOLERANCE = 1.03
 def refine(measured: Measured, tolerance: float = TOLERANCE) -> tuple[int, ...]:
     """Return owners that differ in few blocks: no step gets longer by it, and a balanced one stays as it is.
 
-    Blocks on processors without load permission move first, each to who would be done with it first. Then
-    the longest processor gives away the heaviest block that somebody can take and still be done before
-    the giver would have been, until nobody is overloaded or nothing helps.
+    Blocks on processors without load permission move first, each to the processor that would finish first.
+    Then the most loaded processor gives away its heaviest block that another processor can compute in less
+    time than the giver needs, until no processor is overloaded or no move helps.
 
     Examples
     --------

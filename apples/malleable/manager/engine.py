@@ -571,7 +571,7 @@ class ReconfigurationEngine:
         """Take the step of the state machine that a message of rank 0 calls for."""
         if event == "changed" and self.stage == "change" and self._lacks_commit(message):
             where = self.groups.directory
-            reason = f"no commit in {where} is whole and of what the program declares"
+            reason = f"no commit in {where} is complete and matches the program's declarations"
             self._end("failed", reason, code="commit-unusable")
         elif event == "changed" and self.stage == "change":
             # From here on the new map holds, whatever happens to the hosts that leave.

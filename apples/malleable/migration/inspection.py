@@ -139,7 +139,7 @@ def _descriptor(base: Path, number: int, who: str, found: ProgramInspection) -> 
 def _file(opened: Path, target: str, what: str, found: ProgramInspection) -> Iterator[str]:
     mode = opened.stat()
     if stat.S_ISFIFO(mode.st_mode):
-        yield f"{what} on the named pipe {target}, whose other end would stay behind"
+        yield f"{what} on the named pipe {target}; its other end would stay behind"
     elif stat.S_ISCHR(mode.st_mode) or stat.S_ISBLK(mode.st_mode):
         yield f"{what} on the device {target}"
     elif mode.st_nlink == 0:

@@ -38,7 +38,7 @@ SUPERVISOR_ENDED = "its supervisor ended"
 CONNECTION_ENDED = "its supervisor, or the connection to it, ended"
 SUPERVISOR_SILENT = "its supervisor does not answer"
 GREETING_TOO_LONG = "its login prints too much before the supervisor does"
-REPORT_INVALID = "it sends what no supervisor sends"
+REPORT_INVALID = "it sent an invalid supervisor report"
 """Reasons for the loss of a host."""
 
 

@@ -221,7 +221,7 @@ def stories(
         for change, word in ((size["worst"], "lost"), (size["best"], "gained")):
             job, before, after = change["job"], change["before"], change["after"]
             if after == before or (after > before) != (word == "lost"):
-                told.append({"summary": f"{size['nodes']} nodes: nobody {word}.", "under": {}})
+                told.append({"summary": f"{size['nodes']} nodes: no job {word}.", "under": {}})
                 continue
             summary = (
                 f"#{job} {word} most of {size['jobs']} jobs on {size['nodes']} nodes: "

@@ -224,7 +224,7 @@ def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
     owner = None if entry is None else entry.principal
     if owner is None and request.verb not in {"allocate", "attach"}:
         raise UsageError(
-            f"{request.verb}: there is no job {request.job}",
+            f"{request.verb}: no such job: {request.job}",
             code="job-unknown",
             verb=request.verb,
             job=request.job,
@@ -239,7 +239,7 @@ def authorise(node: NodeLedger, caller: Caller, request: Any) -> None:
         )
     if job is None and request.verb not in {"allocate", "attach", "read"}:
         raise UsageError(
-            f"{request.verb}: there is no job {request.job}",
+            f"{request.verb}: no such job: {request.job}",
             code="job-unknown",
             verb=request.verb,
             job=request.job,

@@ -317,5 +317,5 @@ def violations(jobs: Mapping[str, CpuAllocation], universe: CpuSet) -> Sequence[
     if not (owned | held) <= universe:
         wrong.append(f"CPUs {(owned | held) - universe} are not on this machine")
     if owned - held:
-        wrong.append(f"CPUs {owned - held} are owned and held by nobody")
+        wrong.append(f"CPUs {owned - held} have an owner and no holder")
     return wrong

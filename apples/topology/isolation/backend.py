@@ -181,7 +181,7 @@ class RememberedContainers(IsolationBackend):
         """Return the stored container of a name."""
         if name not in self.containers:
             raise IsolationError(
-                f"there is no container {name}", code="container-unknown", container=name
+                f"no such container: {name}", code="container-unknown", container=name
             )
         return self.containers[name]
 

@@ -77,7 +77,7 @@ def place_threads(process: int, cpus: CpuSet) -> None:
     for _ in range(ROUNDS):
         found = _threads(process)
         if not found:
-            raise ProcessLookupError(f"there is no process {process}")
+            raise ProcessLookupError(f"no such process: {process}")
         if found <= placed:
             return
         for thread in found - placed:

@@ -52,8 +52,8 @@ def load_topology(source: str | Path) -> Topology:
     if len(data) <= 4096 and data.isascii():
         return synthetic(data.decode("ascii"))
     raise TopologyFileError(
-        f"{source}: not a topology: expected what 'lstopo --of xml' writes (packed or not), what "
-        "hwloc-gather-topology writes, or a synthetic string",
+        f"{source}: not a topology: expected a file of 'lstopo --of xml' (packed or not), an archive of "
+        "hwloc-gather-topology, or a synthetic string",
         code="file-invalid",
         file=source,
     )

@@ -268,7 +268,7 @@ class _Document:
     def _format(self, outermost: ElementTree.Element) -> str:
         """Return the number of the document's format: 1, 2 or 3."""
         if outermost.tag != "topology":
-            self.refuse(outermost, "is no hwloc topology: expected what 'lstopo --of xml' writes")
+            self.refuse(outermost, "is not a hwloc topology: expected a file of 'lstopo --of xml'")
         version = outermost.get("version", "1")
         number = version.split(".")[0]
         if number not in {"1", "2", "3"}:

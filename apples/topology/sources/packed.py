@@ -128,8 +128,8 @@ def files_of(data: bytes, name: str) -> Mapping[str, str]:
         ) from error
     if not files:
         raise TopologyFileError(
-            f"{name}: this archive holds no /sys/devices/system: expected what "
-            "'hwloc-gather-topology' writes, or XML",
+            f"{name}: this archive has no /sys/devices/system: expected an archive of "
+            "'hwloc-gather-topology', or XML",
             code="file-invalid",
             file=name,
         )

@@ -59,7 +59,7 @@ def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 500)
-        title = "There is no such page" if status == 404 else f"Not done: {status}"
+        title = "Page not found" if status == 404 else f"Not done: {status}"
         return answer(request, status, title, [str(getattr(error, "detail", ""))])
 
     async def broken(request: Request, error: Exception) -> Response:

@@ -51,7 +51,10 @@ match_argument = argument(
     "match", required=False, default="*", help="Series; * for anything, ? for one character."
 )
 over_option = option(
-    "--over", metavar="SECONDS", type=number(0.001), help="Mean of the next so many seconds."
+    "--over",
+    metavar="SECONDS",
+    type=number(0.001),
+    help="Forecast the mean of this time from now on.",
 )
 
 

@@ -49,7 +49,7 @@ def main() -> None:
     run(
         "nws",
         COMMANDS,
-        "Network Weather Service: what hosts and links will give next.",
+        "Network Weather Service: measurements and forecasts of hosts and links.",
         "Exit codes: 0 ok, 2 bad input, 4 cannot be measured or does not answer. "
         "Start with: nws sense",
         renamed=RENAMED,

@@ -49,11 +49,15 @@ ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
 @option(
     "--snapshots", type=integer(1, 1000), default=WINDOW, help="Number of snapshots to average."
 )
-@option("--ranks", is_flag=True, help="What each rank uses, where its launcher said which.")
+@option(
+    "--ranks",
+    is_flag=True,
+    help="Show the use of each rank, if its launcher reported its processes.",
+)
 @option("--service", metavar="URL", help="Report to this weather service too, until stopped.")
 @token_path_option
 @ca_option
-@option("--rounds", type=integer(1), help="With --service: end after so many snapshots.")
+@option("--rounds", type=integer(1), help="With --service: end after this many snapshots.")
 @json_option
 def load(
     hosts: Path | None,
@@ -67,7 +71,7 @@ def load(
     rounds: int | None,
     json: bool,
 ) -> int:
-    """Show what every host has left and wants, idle ones too, and what jobs have and use there.
+    """Show the load and the free CPUs of every host, and the CPUs and memory that jobs use there.
 
     With --service all of it is also series of that service, and so forecast: see nws top 'capacity*'.
 

@@ -99,7 +99,7 @@ class LoadSeries:
         key = (resource, host, peer)
         if key not in self._named:
             if len(self._named) >= self._most:
-                self.problem = f"more than {self._most} series: further ones are left out"
+                self.problem = f"more than {self._most} series: the others are left out"
                 return None
             try:
                 self._named[key] = SeriesName(*key)
@@ -151,7 +151,7 @@ class LoadReporter:
             self._queue.deliver()
             problem = self._queue.refused or self._series.problem
         except ServiceError as error:
-            problem = f"{error}; what is measured waits here"
+            problem = f"{error}; measurements wait until it answers"
         if problem != self._told:
             self._told = problem
             self._tell(problem)

@@ -225,7 +225,7 @@ def _recall(hosts: HostList, host: Host, found: KnownHost, told: set[tuple[str, 
         drawn = [one for one in measurements if one.time > found.since]
         found.shown.append(
             ShownSeries(
-                "what plans measured over ssh and remembered",
+                "remembered measurements of plans over ssh",
                 {
                     "series": str(series), "times": [one.time for one in drawn],
                     "values": [one.value for one in drawn], "lows": None, "highs": None,

@@ -57,8 +57,8 @@ def series_chart(
     return Chart(
         f"series{key}",
         f"{series} over time",
-        "Time across, now at the upright line. Left of it what was measured, a band where a place holds "
-        "several measurements; right of it, dashed, the forecast mean from now until there, with its band. "
+        "Time runs to the right; the upright line is now. Left of it are measurements, a band where one "
+        "point holds several; right of it, dashed, the forecast mean from now until there, with its band. "
         "The tables below have the values.",
         across,
         [
