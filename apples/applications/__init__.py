@@ -1,4 +1,4 @@
-"""Applications other than the iterating grid, and the files that users write.
+"""Parameter sweeps, master/worker programs and pipelines, and the files that users write.
 
 Read `parameter_sweep`, `master_worker` and `pipeline`: each plans and runs one kind of application. `worker` is
 the program on each host, `workers` the connections to it, and `dask_hosts` the workers of a Dask cluster.

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Entry] = {
 RENAMED = {"schema": "hat check --schema NAME"}
 
 KINDS = ("template", "user", "hosts", "protocol")
-"""Schemas of what apples reads; those of documents are in the table of the console script."""
+"""Schemas of input files; the table of the console script has the schemas of documents."""
 
 DOCUMENTS = {
     "hat.check": "apples.applications.documents:CheckDocument",
@@ -251,7 +251,7 @@ def print_schema(kind: str, documents: Mapping[str, str]) -> None:
 
 
 def _document_type(kind: str, documents: Mapping[str, str]) -> Any:
-    """Return the type of a document, asked for as ``plan``, ``apples.plan`` or ``apples.plan/1``."""
+    """Return the type of a document, named ``plan``, ``apples.plan`` or ``apples.plan/1``."""
     name = kind.partition("/")[0]
     place = documents.get(name) or documents.get(f"apples.{name}")
     if place is None:

@@ -1,9 +1,10 @@
 """`DaskHosts`: the workers of an existing Dask cluster as hosts of a sweep.
 
-On each of them an actor keeps the program that ssh starts on other hosts, so all that `HostsExecutor` asks for has
-the same answers. A task of the sweep is a task of Dask, pinned to the worker that the plan names: it waits for a
-thread beside what else the cluster does. Files and ends take no thread. Dask gives the actor up when its client is
-gone, and the program hears of the worker's own end from its pipe: either ends the tasks.
+On each worker, an actor runs the worker program that ssh starts on other hosts, so both give `HostsExecutor` the
+same replies. A task of the sweep is a task of Dask, pinned to the worker that the plan names; it waits for a
+thread like any other task of the cluster. File transfers and stops take no thread. Dask drops the actor when its
+client is gone, and the program detects the end of its Dask worker from its pipe; in both cases the tasks are
+ended.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class DaskWorkerActor:
         _ACTORS[key] = self
 
     async def ask(self, do: str, body: bytes, what: dict[str, Any]) -> Reply:
-        """Return the program's answer. Beside the worker's threads, which are for tasks."""
+        """Return the program's reply. It runs beside the worker's threads, which are for tasks."""
         return await asyncio.to_thread(self.worker.ask, do, body, **what)
 
     async def close(self) -> None:
@@ -60,7 +61,7 @@ class DaskWorkerActor:
         await asyncio.to_thread(self.worker.close)
 
     def __del__(self) -> None:
-        """Dask lets an actor go when the client that made it is gone, whatever ended that."""
+        """End the program when Dask drops the actor, because its client is gone for any reason."""
         if worker := getattr(self, "worker", None):
             Thread(target=worker.close).start()
 
@@ -90,7 +91,7 @@ def _describe(dask_worker: Any) -> dict[str, Any]:
 # ------------------------------------------------------------------------ here
 @dataclass(frozen=True)
 class _Found:
-    """A worker of the cluster: where Dask reaches it, how many tasks it runs at a time, its interpreter."""
+    """A worker of the cluster: its address in Dask, the number of tasks it runs at a time, its interpreter."""
 
     address: str
     slots: int
@@ -110,7 +111,7 @@ class DaskHost(WorkerConnection):
         self._made = self._submit(DaskWorkerActor, self._key, self._key, name, actor=True)
 
     def await_hello(self, seconds: float = HELLO_SECONDS) -> None:
-        """Return when its program talks."""
+        """Return when the program has answered."""
         try:
             self._actor = self._made.result(timeout=seconds)
         except TimeoutError:
@@ -128,7 +129,7 @@ class DaskHost(WorkerConnection):
     def ask(
         self, do: str, body: bytes = b"", within: float | None = ANSWER_SECONDS, **what: Any
     ) -> Reply:
-        """Return the program's answer."""
+        """Return the program's reply."""
         if self.reason:
             raise LaunchError(
                 f"{self.name}: {self.reason}", code="host-lost", host=self.name, reason=self.reason
@@ -153,7 +154,7 @@ class DaskHost(WorkerConnection):
         return found
 
     def close(self) -> None:
-        """End what runs there, and let the actor go."""
+        """End all processes on the worker and release the actor."""
         with self._lock:
             ended, self.reason = self.reason, self.reason or "the sweep is over"
         for waiting, future in list(self._waiting.values()):
@@ -167,7 +168,7 @@ class DaskHost(WorkerConnection):
             self._made.cancel()
 
     def lose(self, reason: str) -> None:
-        """Hear that the worker is gone: what waits for it waits no longer."""
+        """Mark the connection as lost, and end all waits for a reply."""
         with self._lock:
             self.reason = self.reason or reason
         for waiting, _ in list(self._waiting.values()):
@@ -203,7 +204,7 @@ class DaskHost(WorkerConnection):
 
 
 class DaskHosts:
-    """The workers of a cluster, by the names that they have as hosts."""
+    """The workers of a cluster, by host name."""
 
     def __init__(self, cluster: DaskCluster) -> None:
         self._cluster = cluster
@@ -224,9 +225,10 @@ class DaskHosts:
         return host
 
     def hosts(self, listing: HostList) -> HostList:
-        """Return a host list with the workers in it; one that has the name of a host of the list is that host.
+        """Return the host list with the workers added; a worker with the name of a listed host is that host.
 
-        Of the others each machine is a site: its workers share a folder. A worker's threads are its slots.
+        Each machine of the other workers is a site, because they share a folder. A worker has a slot for each
+        thread.
         """
         workers = tuple(
             replace(listing[name], slots=found.slots)
@@ -238,7 +240,7 @@ class DaskHosts:
         return replace(listing, hosts=(*others, *workers))
 
     def close(self) -> None:
-        """Look no longer."""
+        """Stop watching the cluster."""
         self._over.set()
         self._watch.join(SCHEDULER_SECONDS)
 
@@ -287,7 +289,7 @@ class DaskHosts:
 
 @contextmanager
 def dask_hosts(address: str) -> Iterator[DaskHosts | None]:
-    """Hand out the workers of the cluster at `address`; none where it is empty.
+    """Yield the workers of the cluster at `address`; None if it is empty.
 
     Raises
     ------
@@ -319,7 +321,7 @@ def _machine(address: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return what a worker or machine is called as a host or site: a worker without a name, by its address.
+    """Return the host or site name of a worker or machine; a worker without a name is named by its address.
 
     Examples
     --------

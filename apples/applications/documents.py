@@ -88,9 +88,9 @@ class ParameterSweepDocument(TypedDict):
     assumed: list[str]
     """Values that were neither given nor measured, one line each."""
     planned: list[PlannedTask]
-    """Of a dry run: the tasks. Empty after a run."""
+    """Tasks of a dry run; empty after a run."""
     moves: list[PlannedMoveInfo]
-    """Of a dry run: the file transfers. Empty after a run."""
+    """File transfers of a dry run; empty after a run."""
     execution: SweepExecution | None
     """The execution; null: a dry run."""
     results: str | None

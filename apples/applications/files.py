@@ -1,8 +1,8 @@
-"""The files that users write: of which kind one is, and what is wrong with it.
+"""The files that users write: the kind and the problems of a file.
 
-`hat` knows templates and user specifications and nothing of ours; the host list, the parameter sweep, the
-master/worker program and the pipeline are added here, for every face that checks a file. A model is imported when
-a file of its kind is read, so that a file loads what its own kind needs.
+`hat` knows only templates and user specifications. This module adds the host list, the parameter sweep, the
+master/worker program and the pipeline, for every front end that checks a file. A model is imported only when a
+file of its kind is read, to keep the start short.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def is_host_list(document: Mapping[str, Any]) -> bool:
 
 
 def is_sweep(document: Mapping[str, Any]) -> bool:
-    """Whether a document looks like a parameter sweep: its command is what no other document has."""
+    """Whether a document looks like a parameter sweep: no other document has a command."""
     return "command" in document
 
 
@@ -81,21 +81,21 @@ def kind_of(path: Path) -> str:
     Raises
     ------
     hat.DocumentError
-        The file cannot be read, or is no TOML.
+        The file cannot be read, or is not TOML.
     """
     table = hat.read_table(path)
     return next((kind for kind, (is_one, _) in KINDS.items() if is_one(table)), "")
 
 
 def inspect(path: Path, only: str | None = None, text: str | None = None) -> hat.CheckResult:
-    """Return of which kind a file is and what is wrong with it.
+    """Return the kind of a file and its problems.
 
     Parameters
     ----------
     only
-        It can be of this kind alone.
+        The only kind allowed.
     text
-        What it is about to say, in place of what it says.
+        Text to check instead of the file's content.
     """
     if only is None:
         return hat.inspect(path, KINDS, text)
@@ -103,7 +103,7 @@ def inspect(path: Path, only: str | None = None, text: str | None = None) -> hat
 
 
 def model_of(kind: str) -> type[Any] | None:
-    """Return the model of a kind of file; None where it is unknown."""
+    """Return the model of a kind of file; None for an unknown kind."""
     if kind in KINDS:
         return KINDS[kind][1]()
     return {hat.TEMPLATE: hat.ApplicationTemplate, hat.USER: hat.UserSpecifications}.get(kind)

@@ -1,4 +1,4 @@
-"""`DocumentFolder`: the files that users write, under the one folder that was named at the start."""
+"""`DocumentFolder`: the user's files below the folder that was named at the start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FileChangedError(LaunchError):
 
 
 class DocumentFolder:
-    """The TOML files of a folder and of those below it; nothing outside is read or written.
+    """The TOML files in a folder and its subfolders; it reads and writes nothing outside.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ class DocumentFolder:
     Raises
     ------
     UsageError
-        There is no such folder.
+        The folder does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,7 +55,7 @@ class DocumentFolder:
         self._weather: dict[str, tuple[tuple[int, int, int], bool]] = {}
 
     def names(self, ending: str = ENDING) -> list[str]:
-        """Return the names of files, relative to the folder: at most `MAX_FILES`, those at the top first."""
+        """Return at most `MAX_FILES` names of files, relative to the folder, files at the top first."""
         found = sorted(self._files(ending), key=lambda name: (name.count("/"), name))
         return found[:MAX_FILES]
 
@@ -80,7 +80,7 @@ class DocumentFolder:
         Raises
         ------
         UsageError
-            Its name has another ending, or it would be outside: by its name, or by a link.
+            Its name has another ending, or leads outside the folder directly or through a link.
         """
         path = self.path / name
         try:
@@ -97,12 +97,12 @@ class DocumentFolder:
         return path
 
     def create(self, name: str, text: str) -> None:
-        """Write a file that is not there yet, whole or not at all.
+        """Write a new file, whole or not at all.
 
         Raises
         ------
         UsageError
-            It is there already, its name is none for a file of this folder, or its folder is missing.
+            The file exists, its name is invalid in this folder, or its folder is missing.
         LaunchError
             It cannot be written.
         """
@@ -129,33 +129,33 @@ class DocumentFolder:
             except OSError as error:
                 raise unwritable(hat.printable(name), error) from None
             finally:
-                with suppress(OSError):  # a disk that takes no file says so of this one, too
+                with suppress(OSError):  # the error of the write is reported already
                     folder.remove(beside)
 
     def put_aside(self, name: str, digest: str) -> str:
-        """Take a file out of the folder's documents by another name, ``NAME.bak``, and return that.
+        """Rename a file to ``NAME.bak``, so that it is no document of the folder; return the new name.
 
-        Nothing that was ``NAME.bak`` before is lost: the next one is ``NAME.bak2``.
+        An earlier ``NAME.bak`` is kept: the next name is ``NAME.bak2``.
 
         Parameters
         ----------
         digest
-            Of the text that it has to have, as `digest_of` has it.
+            Digest that the text must have, from `digest_of`.
 
         Raises
         ------
         UsageError
-            There is no such file, or a link is in the way.
+            The file does not exist, or a link is in the way.
         LaunchError
-            It has another text by now, or cannot be renamed.
+            Its text has changed, or it cannot be renamed.
         """
         parent, last = self._place(name)
         with self._opened(parent, name) as folder:
             try:
                 kept = _placeholder(folder, last)
                 try:
-                    folder.read(last)  # a link, pipe or device is refused
-                    folder.rename(last, kept)  # at once: whatever it says by now is kept
+                    folder.read(last)  # a link, pipe or device raises an error
+                    folder.rename(last, kept)  # at once, so a later change of the text is kept too
                 except OSError:
                     folder.remove(kept)
                     raise
@@ -176,14 +176,14 @@ class DocumentFolder:
         return str(parent / kept)
 
     def _place(self, name: str) -> tuple[Path, str]:
-        """Return the folder of a file, from this one on, and what it is called there."""
+        """Return the subfolder of a file and the file's name in it."""
         self.file(name)
         place = Path(name)
         return place.parent, place.name
 
     @contextmanager
     def _opened(self, parent: Path, name: str) -> Iterator[Folder]:
-        """Open a folder below without following a link: what is done in it is done nowhere else."""
+        """Open a subfolder without following links, so that all changes stay inside the folder."""
         with Folder.open(self.path, links=True) as top:
             try:
                 found = top if parent == Path() else top.below(str(parent))
@@ -205,7 +205,7 @@ class DocumentFolder:
         Raises
         ------
         UsageError
-            It cannot be read, is larger than `MAX_FILE_BYTES`, or no UTF-8 text.
+            It cannot be read, is larger than `MAX_FILE_BYTES`, or is not UTF-8 text.
         """
         path = self.file(name)
         try:
@@ -218,7 +218,7 @@ class DocumentFolder:
             ) from None
 
     def kinds(self) -> dict[str, str]:
-        """Return the kind of each file; one that is as it was when it was asked for before is not read again."""
+        """Return the kind of each file; a file that has not changed since the last call is not read again."""
         found: dict[str, tuple[tuple[int, int, int], str]] = {}
         for name in self.names():
             try:
@@ -251,7 +251,7 @@ class DocumentFolder:
         return [name for name, (_, is_weather) in self._weather.items() if is_weather]
 
     def checked(self) -> list[tuple[str, hat.CheckResult]]:
-        """Return each file with its kind and what is wrong with it; TOML of other programs is left out."""
+        """Return each file with its kind and its problems; TOML files of other programs are left out."""
         found = [(name, user_files.inspect(self.path / name)) for name in self.names()]
         return [
             (name, one)
@@ -261,7 +261,7 @@ class DocumentFolder:
 
 
 def _is_weather(path: Path) -> bool:
-    """Whether a file of at most `MAX_FILE_BYTES` is a recorded weather."""
+    """Whether a file of at most `MAX_FILE_BYTES` is recorded weather."""
     from nws import Weather  # noqa: PLC0415 - for the page of plans only
 
     try:
@@ -272,18 +272,18 @@ def _is_weather(path: Path) -> bool:
 
 
 def digest_of(text: str) -> str:
-    """Return what tells one text from another."""
+    """Return the digest of a text, to detect changes."""
     return sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def _link(folder: Folder, source: str, target: str) -> None:
-    """Give a file another name; FileExistsError where there is anything of that name."""
+    """Give a file a second name; FileExistsError if that name is taken."""
     here = folder.descriptor
     os.link(source, target, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
 
 
 def _placeholder(folder: Folder, name: str) -> str:
-    """Make an empty file under the first name that is free, ``NAME.bak`` and on, and return the name."""
+    """Make an empty file under the first free name, from ``NAME.bak`` on; return the name."""
     for count in itertools.count(1):
         kept = f"{name}.bak{count if count > 1 else ''}"
         try:

@@ -1,4 +1,4 @@
-"""A file of the folder as a form beside its text: both are changed, checked as ``hat check`` does, and saved."""
+"""A file of the folder as a form beside its text: the user changes, checks and saves either."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "host": ("name", "address", "site", "slots", "seconds_per_point", "free_memory"),
     "link": ("between", "latency", "bandwidth"),
 }
-"""Fields in the row of an entry, by its list; of other lists the first `MAX_IN_ROW` fields."""
+"""Fields shown in the row of a list's entry; for other lists the first `MAX_IN_ROW` fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Form:
     Attributes
     ----------
     table
-        Its fields and tables; None where there is no form.
+        Its fields and tables; None without a form.
     missing
-        Why there is no form.
+        Reason that the form is missing.
     focus
         Name of the field that has the focus when the page is loaded.
     """
@@ -46,7 +46,7 @@ class Form:
     def in_row(
         table: hat.FormTable, fields: Sequence[hat.FormField]
     ) -> tuple[list[hat.FormField], list[hat.FormField]]:
-        """Return the fields in the row of an entry, and those that it unfolds."""
+        """Return the fields in the row of an entry, and the fields shown when it is unfolded."""
         first = [str(field.loc[-1]) for field in table.columns[:MAX_IN_ROW]]
         names = ROWS.get(table.name, first)
         shown = [field for name in names for field in fields if field.loc[-1] == name]
@@ -60,13 +60,13 @@ class EditedFile:
     Attributes
     ----------
     name
-        From the folder on.
+        Path relative to the folder.
     text
         Its text with the changes.
     digest
         Digest of the file when the form was made.
     focus
-        Name of the field that the last change is about.
+        Name of the field of the last change.
     """
 
     name: str
@@ -81,7 +81,7 @@ class EditedFile:
         Raises
         ------
         UsageError
-            It cannot be read, is too large, or is no UTF-8 text.
+            It cannot be read, is too large, or is not UTF-8 text.
         """
         text = folder.text(name)
         return cls(name, text, digest_of(text))
@@ -121,7 +121,7 @@ class EditedFile:
         hat.NotEditableError
             A change would lose a comment.
         UsageError
-            There is no such table, or a count or name is missing or wrong.
+            The table does not exist, or a count or name is missing or wrong.
         """
         model = user_files.model_of(self.check(folder).kind)
         if model is None:
@@ -145,7 +145,7 @@ class EditedFile:
         Raises
         ------
         FileChangedError
-            The file is not as it was when the form was made.
+            The file has changed since the form was made.
         """
         if EditedFile.read(folder, self.name).digest != self.digest:
             raise FileChangedError(
@@ -165,7 +165,7 @@ MAX_ADDED = 100
 SHARED = ("site", "user", "python", "directory")
 """Values that a new host takes from the last host of the list."""
 OWN = ("address", "cpus", "allocation")
-"""Values that a copy of a host does not have."""
+"""Values that a copy of a host does not take over."""
 
 
 def _table(edited: EditedFile, model: type[Any], field: str, name: str) -> hat.FormTable:
@@ -208,7 +208,7 @@ def _added(edited: EditedFile, model: type[Any], name: str, form: Mapping[str, s
 
 
 def _values(root: hat.FormTable, table: hat.FormTable, form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the values that a new entry begins with."""
+    """Return the initial values of a new entry."""
     if table.kind == "values":
         value = form.get(f"value:{table.name}", "").strip()
         if not value:
@@ -229,7 +229,7 @@ def _values(root: hat.FormTable, table: hat.FormTable, form: Mapping[str, str]) 
 
 
 def _next_pair(root: hat.FormTable, links: hat.FormTable) -> dict[str, list[str]]:
-    """Return the first two sites of a host list without a link, as the ends of one."""
+    """Return the first two sites of a host list without a link, as the ends of a new link."""
     (hosts,) = (table for table in root.tables if table.name == "host")
     sites = dict.fromkeys(
         field.text or field.default
@@ -297,7 +297,7 @@ def _first_field(text: str, model: type[Any], place: hat.Loc) -> str:
 
 
 def _free_name(table: hat.FormTable, name: str) -> str:
-    """Return a name that no entry has: with the next number at its end."""
+    """Return an unused name: the given name with the next number at its end."""
     taken = {field.text for entry in table.tables for field in entry.fields}
     while name in taken:
         stem = name.rstrip("0123456789")
@@ -314,16 +314,16 @@ KINDS_OF_NEW: Mapping[str, str] = {
     "master-worker.toml": "master and workers",
     "pipeline.toml": "pipeline",
 }
-"""The documents of ``hat new`` that a form can begin with, and what they are."""
+"""Documents of ``hat new`` that a new form can start from, with descriptions."""
 
 
 def create(folder: DocumentFolder, name: str, kind: str) -> None:
-    """Write a new file that says what the scaffold of its kind says.
+    """Write a new file with the scaffold's text of its kind.
 
     Raises
     ------
     UsageError
-        It is there already, or its name or its kind is unfit.
+        The file exists, or its name or its kind is invalid.
     LaunchError
         It cannot be written.
     """
@@ -341,12 +341,12 @@ def create(folder: DocumentFolder, name: str, kind: str) -> None:
 
 
 def start_agent(folder: DocumentFolder, name: str, kind: str) -> str:
-    """Make the folder of a new agent, as ``hat new`` does, and return the first of its documents.
+    """Make the folder of a new agent, as ``hat new`` does; return the name of its first document.
 
     Raises
     ------
     UsageError
-        Its name or its kind is unfit, or the folder is there already.
+        The name or kind is invalid, or the folder exists.
     """
     known = {one: one for one in get_args(ProgramKind)}
     if kind not in known:

@@ -22,7 +22,7 @@ class Speeds(NamedTuple):
 
 
 def speeds_of(hosts: Sequence[Host]) -> Speeds:
-    """Return the `seconds_per_point` of each host; the median of the others where it is not given.
+    """Return the `seconds_per_point` of each host; a host without it gets the median of the others.
 
     Without any given value each host takes 1 second.
 
@@ -64,19 +64,19 @@ def recorded_weather(name: str, hosts: HostList) -> Weather:
 
 
 def check_hosts(hosts: HostList, names: Iterable[str], field: str, **fields: Any) -> None:
-    """Refuse the first name that the host list does not have.
+    """Raise an error for the first name that the host list lacks.
 
     Parameters
     ----------
     field
-        The field or option that has the names; it begins the message.
+        The field or option with the names; the message begins with it.
     fields
         Further fields of the error.
 
     Raises
     ------
     UsageError
-        With the name, and the nearest that exists. Permanent.
+        A name is unknown; the message suggests the nearest known name. Permanent.
     """
     known = [host.name for host in hosts]
     for name in names:

@@ -1,4 +1,4 @@
-"""``hat new``: a folder with all that an agent for a new application consists of, ready to run."""
+"""``hat new``: makes the folder of an agent for a new application, ready to run."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ ProgramKind = Literal[
     "pipeline",
     "sample",
 ]
-"""The kind or language of the program. ``templates/scaffold`` has a folder for each kind but ``sample``, which is
-the Jacobi2D example of the installation."""
+"""The kind or language of the program. ``templates/scaffold`` has a folder for each kind except ``sample``, which
+is the Jacobi2D example of the installation."""
 
 FILES = ("README.md", "agent.py", "hosts.toml")
-"""What every folder holds."""
+"""Files of every folder."""
 DOCUMENTS = ("template.toml", "user.toml")
-"""What the folder of an application of one template holds besides."""
+"""Further files of an application with one template."""
 MODELS: Mapping[ProgramKind, tuple[str, ...]] = {
     "sweep": ("sweep.toml",),
     "master-worker": ("master-worker.toml",),
     "pipeline": ("pipeline.toml",),
 }
-"""The same where it is no grid: of a parameter sweep, of a master and workers, of a pipeline."""
+"""Further files of other applications: parameter sweep, master/worker program, pipeline."""
 HEADER = {"apples.h": "the application protocol's side in C: nothing to change"}
 PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
     "c": {"program.c": "the work itself: put yours here", "Makefile": "how it is built", **HEADER},
@@ -60,23 +60,23 @@ PROGRAMS: Mapping[ProgramKind, Mapping[str, str]] = {
     "pipeline": {"program.py": "both tasks: put yours here"},
     "master-worker": {"program.py": "the units, and the work on each unit: put yours here"},
 }
-"""What the folder holds besides where that is not the script of a grid, and what that is."""
+"""Program files that differ from a grid's script -> their descriptions."""
 SCRIPT = {"program.py": "the work itself: put yours here"}
 LANGUAGES: Mapping[ProgramKind, str] = {"c": "C", "fortran": "Fortran"}
 TEMPLATES = Path(__file__).parent / "templates" / "scaffold"
 COPIED = {"apples.h": "c/apples.h", "apples.f90": "fortran/apples.f90"}
-"""What is written as it stands, and where it stands among the templates."""
+"""Files that are copied unchanged -> their paths among the templates."""
 
 
 UNFIT = "the name must start with a letter and hold at most 64 letters, digits, - and _ (is {})"
 
 
 class ScaffoldError(HatError):
-    """A scaffold that cannot be made; nothing was written."""
+    """A scaffold that cannot be made; no file was written."""
 
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM})
-"""Errors of the device that is written to."""
+"""Errors of a full or failing device."""
 
 
 def _check_name(name: str) -> None:
@@ -87,24 +87,23 @@ def _check_name(name: str) -> None:
 def new(
     name: str, directory: str | os.PathLike[str] = ".", *, kind: ProgramKind = "rigid"
 ) -> list[Path]:
-    """Return the files of a new agent's folder, `directory`/`name`, once all of them are there.
+    """Write the files of a new agent into `directory`/`name`, and return them.
 
-    The folder appears whole or not at all, and nothing that exists is touched.
+    The folder appears complete or not at all, and existing files are not changed.
 
     Parameters
     ----------
     kind
-        Whether the program's hosts may change while it runs (``malleable``), or its work consists of objects that
-        migrate one by one (``blocks``), which implies that; or that it keeps its hosts and is written in C or
-        Fortran, to be built by ``make``; or that it takes rectangles of its grid (``rectangle``); or that it is
-        run at many settings (``sweep``), or does units of work
-        that a master hands out (``master-worker``), or is of several tasks (``pipeline``). ``sample``: a copy of
+        ``rigid``: a program that keeps its hosts. ``malleable``: its hosts may change while it runs. ``blocks``:
+        also malleable, with work in objects that migrate separately. C or Fortran: a rigid program, built by
+        ``make``. ``rectangle``: it takes rectangles of its grid. ``sweep``: it is run with many settings.
+        ``master-worker``: a master hands out units of work. ``pipeline``: several tasks. ``sample``: a copy of
         the Jacobi2D example.
 
     Raises
     ------
     ScaffoldError
-        The name is unfit, the folder is there already, or it cannot be written. Permanent.
+        The name is invalid, the folder exists, or it cannot be written. Permanent.
     """
     _check_name(name)
     contents = _sample() if kind == "sample" else _scaffold(name, kind)
@@ -147,12 +146,12 @@ def _sample() -> dict[str, bytes]:
 
 
 def new_document(file: str, name: str) -> str:
-    """Return the text with which a document of a scaffold begins, such as ``template.toml``, for a name.
+    """Return the initial text of a scaffold's document, such as ``template.toml``, for a name.
 
     Raises
     ------
     ScaffoldError
-        There is no such document, or the name is unfit. Permanent.
+        The document does not exist, or the name is invalid. Permanent.
     """
     _check_name(name)
     kinds: dict[str, ProgramKind] = {
@@ -175,7 +174,7 @@ def rendered(file: str, name: str, kind: ProgramKind = "rigid") -> str:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         undefined=StrictUndefined,
-        autoescape=True,  # a name has nothing to escape; should that change, it is not forgotten
+        autoescape=True,  # a name needs no escaping; this protects later changes
         keep_trailing_newline=True,
     )
     found = environment.select_template([f"{kind}/{file}.j2", f"{file}.j2"])

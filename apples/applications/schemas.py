@@ -53,7 +53,7 @@ def _describe(schema: JsonSchemaValue, cls: type[Any]) -> JsonSchemaValue:
 
 
 def _descriptions(cls: type[Any]) -> dict[str, str]:
-    """Return the description of each field of a class and its bases that has one."""
+    """Return the descriptions of a class's fields, including those of its bases."""
     found: dict[str, str] = {}
     bases = (*getattr(cls, "__orig_bases__", ()), *cls.__mro__[1:])
     for base in reversed(bases):
@@ -67,7 +67,7 @@ def _descriptions(cls: type[Any]) -> dict[str, str]:
 
 
 def _doc(hint: Any) -> str:
-    """Return the text of ``Doc`` in a type, but not of a type inside it."""
+    """Return the text of ``Doc`` in a type, excluding the types inside it."""
     if typing.get_origin(hint) in {typing.Required, typing.NotRequired}:
         return _doc(typing.get_args(hint)[0])
     metadata = getattr(hint, "__metadata__", ())
@@ -94,6 +94,6 @@ def _docstrings(module: str) -> dict[str, dict[str, str]]:
 
 
 def _flat(text: str) -> str:
-    """Return a docstring on one line, paragraphs apart."""
+    """Return a docstring with each paragraph on one line."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(" ".join(each.split()) for each in paragraphs)

@@ -1,4 +1,4 @@
-"""The worker program on a host of a sweep or a master/worker run. It obeys frames from its standard input.
+"""The worker program on a host of a sweep or a master/worker run. Its standard input carries requests as frames.
 
 At the end of the input it kills all its processes and exits. The connection carries its source, so that it uses
 the standard library only. A frame is a line of JSON; as many bytes follow as its key `size` gives. Each request
@@ -90,7 +90,7 @@ class Worker:
         return {"bytes": found.st_size, "written": found.st_mtime_ns}, os.fsencode(path)
 
     def _list(self, header: Header, _body: bytes) -> tuple[Header, bytes]:
-        """Reply with the whole files of a folder. Make it if it is missing; remove what earlier processes left.
+        """Reply with the complete files of a folder. Make a missing folder; remove remains of earlier processes.
 
         A `temporary` folder is removed at the end of the connection.
         """
@@ -157,7 +157,7 @@ class Worker:
             except subprocess.TimeoutExpired:
                 late = True
             seconds = time.monotonic() - begun
-            _kill(process)  # and what it left behind
+            _kill(process)  # and its remaining child processes
             code = process.wait()
             shown = "stdout" if not late and code == 0 else "stderr"
             output = _tail(folder / shown)
@@ -172,7 +172,7 @@ class Worker:
 
 
 def serve(config: Mapping[str, Any]) -> int:
-    """Obey until the connection ends."""
+    """Serve requests until the connection ends."""
     os.environ.update(config.get("environment") or {})
     output = sys.stdout.buffer
     source = os.fdopen(os.dup(0), "rb", buffering=MAX_FRAME_BYTES)

@@ -43,7 +43,7 @@ Reply = tuple[dict[str, Any], bytes]
 
 
 class ProgramFault(NamedTuple):
-    """What is wrong with the end or the output of a user's program: a code, and one line."""
+    """A fault of a user's program, in its end or its output: a code, and one line."""
 
     code: str
     text: str
@@ -91,7 +91,7 @@ class ProcessEnd(NamedTuple):
 
 
 class FileOnHost(NamedTuple):
-    """A file on a host: its absolute path, its bytes, and when it was written, in nanoseconds."""
+    """A file on a host: its absolute path, its bytes, and its time of writing in nanoseconds."""
 
     path: str
     size: int
@@ -107,11 +107,11 @@ class WorkerConnection(ABC):
     Attributes
     ----------
     name
-        The host's.
+        Name of the host.
     reason
-        Why the connection is lost; empty while it works.
+        Reason of the loss of the connection; empty while it works.
     python
-        The host's interpreter, or the placeholder for which the worker fills it in.
+        The host's interpreter, or a placeholder that the worker replaces.
     """
 
     name: str
@@ -250,7 +250,7 @@ class HostWorker(WorkerConnection):
         self.python = PYTHON if remote else os.path.expanduser(host.python) or sys.executable  # noqa: PTH111
         words = bootstrap.words(site=False)
         marks = {MARK: os.environ[MARK]} if MARK in os.environ else {}
-        if remote:  # a login passes no environment on, and every process of a job bears its mark
+        if remote:  # a login passes no environment on, and every process of a job needs its mark
             words += [mark(job) for job in marks.values()]
             argv = ssh.command(ssh.reach(host, hosts), words)
         else:
@@ -408,12 +408,12 @@ class HostWorkers:
         self._cluster = cluster
 
     def start(self, names: list[str], talk: Talk | None = None) -> dict[str, str]:
-        """Connect to hosts at once; return the reasons of those that cannot be reached.
+        """Connect to several hosts at once; return the reason of each host that cannot be reached.
 
         Raises
         ------
         LaunchError
-            A host cannot be reached, and there is no `talk` to warn through; or none can be reached.
+            A host cannot be reached without a `talk` to print the warning; or no host can be reached.
         """
         lost: dict[str, str] = {}
         new = [name for name in dict.fromkeys(names) if name not in self.by_name]
@@ -445,7 +445,7 @@ class HostWorkers:
 
 @contextmanager
 def host_workers(cluster: ConnectedHosts | None = None) -> Iterator[HostWorkers]:
-    """Yield connections, none yet; close them at the end. `cluster` connects to the hosts that it reaches."""
+    """Yield connections, none open yet; close all at the end. `cluster` connects to the hosts that it reaches."""
     workers = HostWorkers(cluster)
     try:
         yield workers

@@ -1,4 +1,4 @@
-"""Decisions of a run from measured rates: which workers leave or join, and how many hosts to ask for.
+"""Decisions of a run from measured rates: the workers that leave or join, and the number of hosts to request.
 
 Nothing here starts a process or reads a clock.
 """
@@ -42,14 +42,14 @@ def measured_rates(rates: WorkerRates, progress: Mapping[str, Any]) -> WorkerRat
 def joining(
     now: MasterChoice, best: MasterChoice, working: Collection[str]
 ) -> Mapping[str, float]:
-    """Return the hosts that are to join with their expected units a second; empty if the gain is too small."""
+    """Return the hosts that should join with their expected units a second; empty if the gain is too small."""
     if best.rate <= (1 + JOIN_GAIN) * now.rate:
         return {}
     return {name: rate for name, rate in best.workers.items() if name not in working}
 
 
 def leaving(rates: WorkerRates, master: Host, now: MasterChoice) -> Iterator[str]:
-    """Yield the workers, the slowest first, without which the rate is hardly lower."""
+    """Yield the workers, slowest first, whose loss lowers the rate by at most `LEAVE_TOLERANCE`."""
     working = set(now.workers)
     hosts = rates.conditions.hosts
     for name in sorted(working, key=lambda name: now.workers[name]):
@@ -63,14 +63,14 @@ def hosts_to_ask_for(
     rates: WorkerRates, master: Host, working: Collection[str], free: Collection[Host], best: MasterChoice,
     *, may_ask: bool,
 ) -> tuple[int, int]:  # fmt: skip
-    """Return the fewest and the most hosts that a run asks for: as many as raise its rate by `JOIN_GAIN`.
+    """Return the fewest and the most hosts to request: as many as raise the rate by `JOIN_GAIN`.
 
     Parameters
     ----------
     free
-        The hosts that may work, with those that do.
+        The hosts that may work, including current workers.
     may_ask
-        Whether the run may ask for more hosts than it has.
+        Whether the run may request more hosts than it has.
     """
     held = {master.name, *working}
     workers = [host for host in free if host.name in working]

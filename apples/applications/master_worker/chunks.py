@@ -1,8 +1,8 @@
-"""`UnitPool`: which units of work a lane is handed next, by weighted factoring, and which are done.
+"""`UnitPool`: the next units of work of a lane, by weighted factoring, and the state of all units.
 
-Hummel, Schmidt, Uma and Wein 1996: half of what is left is shared out by what each lane is expected to do, then
-half of the rest, so that the chunks become small where lanes would else end apart. Here a lane takes its share
-when it asks, by the weights of that moment. Nothing is counted twice, whoever joins, leaves or is lost.
+Hummel, Schmidt, Uma and Wein 1996: each round shares out half of the remaining units in proportion to the lanes'
+expected rates, so that chunks become small towards the end and lanes end together. Here a lane takes its share
+when it asks, by the weights of that moment. Every unit counts once, even if lanes join, leave or are lost.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from collections.abc import Collection, Mapping
 from math import ceil
 
 FACTOR = 0.5
-"""The part of what waits that a round of chunks shares out."""
+"""Fraction of the waiting units that a round of chunks shares out."""
 MAX_UNITS = 1000
-"""Of a chunk: what is handed out does not come back before a lane has ended the unit it is at."""
+"""Maximum of a chunk. A lane returns units only after its current unit."""
 
 
 class UnitPool:
-    """The units of a run, by number, from 0 on. Standard library only: it travels to the master's host.
+    """The units of a run, numbered from 0. Standard library only, because it is sent to the master's host.
 
     Parameters
     ----------
     count
-        How many units there are.
+        Number of units.
     most
-        How many are handed out at a time.
+        Maximum of units in a chunk.
 
     Attributes
     ----------
     held
-        By lane: the units that it was handed and has not done, in that order.
+        By lane: its units that are not done, in the order they were handed out.
     done
-        How many units are done, or given up.
+        Number of units that are done or given up.
     possible_crash_units
-        Units that a lane had when its process ended, one of which may have ended it: each is done alone.
+        Units that a lane had when its process ended. One of them may have ended it, so each is done alone.
 
     Examples
     --------
@@ -52,27 +52,27 @@ class UnitPool:
         self._next = 0
         self._returned: deque[int] = deque()
         self._alone: deque[int] = deque()
-        # The unit that ended a worker is unknown: results of quick units travel together. Noting
-        # each unit beforehand would cost every run a message or a write a unit.
+        # The unit that ended a worker is unknown, because results of quick units travel together.
+        # Reporting each unit before its start would cost every run a message or a write a unit.
         self.possible_crash_units: set[int] = set()
         self._over: set[int] = set()
 
     @property
     def waiting(self) -> int:
-        """How many units nobody has, without those that are to be done alone."""
+        """Number of units that no lane has, without the possible crash units."""
         return self.count - self._next + len(self._returned)
 
     def take(
         self, lane: str, weights: Mapping[str, float], avoid: Collection[int] = ()
     ) -> list[int]:
-        """Return the units that a lane is handed: its share of half of what waits, at least one while any does.
+        """Return the next units of a lane: its share of half of the waiting units, at least one if any waits.
 
         Parameters
         ----------
         weights
-            Units a second of each lane that works.
+            Units a second of each lane.
         avoid
-            Units that came back and are for others to try.
+            Units that this lane returned; other lanes should try them.
         """
         share = weights[lane] / sum(weights.values())
         size = min(self.waiting, self._most, max(1, ceil(FACTOR * self.waiting * share)))
@@ -86,7 +86,7 @@ class UnitPool:
         return chunk
 
     def take_alone(self, lane: str, avoid: Collection[int] = ()) -> list[int]:
-        """Return the one suspect that a lane which has nothing is handed; none where none waits."""
+        """Return the possible crash unit that an idle lane should do alone; empty if none waits."""
         chunk = [unit for unit in self._alone if unit not in avoid][:1]
         for unit in chunk:
             self._alone.remove(unit)
@@ -96,15 +96,15 @@ class UnitPool:
     def copy(
         self, lane: str, weights: Mapping[str, float], avoid: Collection[int] = ()
     ) -> list[int]:
-        """Return units that another lane has and this one is to do too, for it would stand idle; none if no use.
+        """Return units of another lane that this idle lane should do too; empty if that gains nothing.
 
-        They are the later half of what the lane has that is expected to end last, where this one would do the
-        first of them sooner. Whoever does a unit first has done it.
+        The units are the later half of those of the lane that is expected to end last, if this lane would do the
+        first of them sooner. The first result of a unit counts.
 
         Parameters
         ----------
         avoid
-            Units that are to be left to whoever has them.
+            Units that are not copied.
         """
         own = {*self.held.get(lane, {}), *self._over, *avoid}
         left = {
@@ -122,12 +122,12 @@ class UnitPool:
         return chunk
 
     def finish(self, lane: str, unit: int) -> bool:
-        """Take note that a lane has done a unit; whether nobody had before.
+        """Record that a lane has done a unit; return whether it is the first to do so.
 
         Raises
         ------
         KeyError
-            The lane was never handed that unit.
+            The lane never had that unit.
         """
         del self.held[lane][unit]
         if unit in self._over:
@@ -137,9 +137,9 @@ class UnitPool:
         return True
 
     def leave(self, lane: str, *, suspect: bool = False) -> list[int]:
-        """Return the units that a lane had when it left or was lost, which wait again unless another has them.
+        """Return the units of a lane that left or was lost. They wait again unless another lane has them.
 
-        Where its process ended, which one of them may have caused, each of them is done alone from now on.
+        With `suspect`, one of the units may have ended the process, so each is done alone from now on.
         """
         had = [unit for unit in self.held.pop(lane, {}) if unit not in self._over]
         self.possible_crash_units.update(had if suspect else ())
@@ -147,12 +147,12 @@ class UnitPool:
         return had
 
     def give_back(self, lane: str, unit: int) -> None:
-        """Have a unit that a lane could not do wait again, unless another has it or has done it."""
+        """Make a unit that a lane could not do wait again, unless another lane has it or has done it."""
         del self.held[lane][unit]
         self._wait_again([] if unit in self._over else [unit])
 
     def give_up(self, unit: int) -> bool:
-        """Have nobody do a unit any more; whether somebody has done it already."""
+        """Give up a unit, so that no lane does it any more; return whether it is done already."""
         for waiting in (self._returned, self._alone):
             if unit in waiting:
                 waiting.remove(unit)

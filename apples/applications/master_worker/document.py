@@ -19,7 +19,7 @@ MAX_UNITS = 1_000_000
 
 Amount = hat.Expression
 DEFAULT_COSTS = {"work": 1.0, "service": 0.0, "bytes": 100.0, "result_bytes": 100.0}
-"""What is not said."""
+"""Default costs of a unit."""
 PythonFile = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}\.py$")]
 
 
@@ -105,17 +105,17 @@ class MasterWorkerFile(hat.StrictTable):
                 )
 
     def settings(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """Return the parameters with those that a user has set, each of the kind that it is in the file."""
+        """Return the parameters with the user's settings, each of the type that it has in the file."""
         declared = {name: hat.Parameter(default=value) for name, value in self.parameters.items()}
         return hat.bound_parameters(declared, given, "--set")
 
     def count(self, parameters: Mapping[str, Value]) -> int:
-        """Return how many units there are.
+        """Return the number of units.
 
         Raises
         ------
         UsageError
-            No whole number between 1 and a million. Permanent.
+            It is not an integer between 1 and a million. Permanent.
         """
         value = self._value("units", parameters)
         if value != int(value) or not 1 <= value <= MAX_UNITS:
@@ -129,12 +129,12 @@ class MasterWorkerFile(hat.StrictTable):
         return int(value)
 
     def costs(self, parameters: Mapping[str, Value]) -> UnitCosts:
-        """Return what a unit costs.
+        """Return the costs of a unit.
 
         Raises
         ------
         UsageError
-            An amount is negative, or the work is nothing. Permanent.
+            An amount is negative, or the work is 0. Permanent.
         """
         names = ("work", "service", "bytes", "result_bytes")
         amounts = [self._value(name, parameters) for name in names]
@@ -162,14 +162,14 @@ class MasterWorkerFile(hat.StrictTable):
 
 @dataclass(frozen=True)
 class MasterWorkerProgram:
-    """What a file says of a program under a user's settings, whatever hosts there are.
+    """A program from a file under a user's settings, independent of hosts.
 
     Attributes
     ----------
     files
-        Those that travel by their names, the program first.
+        The files to send by name, the program first.
     count
-        How many units there are.
+        Number of units.
     """
 
     document: MasterWorkerFile
@@ -187,7 +187,7 @@ class MasterWorkerProgram:
         Raises
         ------
         hat.DocumentError, UsageError
-            What is wrong in the file or the settings, or a file beside it is not there. Permanent.
+            The file or the settings are invalid, or a file beside it is missing. Permanent.
         """
         document = hat.Document.of(file, content).validate(MasterWorkerFile)
         parameters = document.settings(settings)

@@ -20,7 +20,7 @@ class RunStatus:
     rates
         By host: the measured units a second of its workers.
     asks
-        The fewest and the most hosts that the run asks for.
+        The fewest and the most hosts that the run requests.
     """
 
     master: str
@@ -32,7 +32,7 @@ class RunStatus:
 
 
 class HostProvider(ABC):
-    """Gives hosts to a run. The run's own loop calls each method, so that none may take long."""
+    """Gives hosts to a run. The run's loop calls each method, so each must return quickly."""
 
     @abstractmethod
     def report(self, status: RunStatus) -> None:
@@ -40,8 +40,8 @@ class HostProvider(ABC):
 
     @abstractmethod
     def order(self) -> tuple[str, ...]:
-        """Return all hosts that the run is to have; empty: no change. An order stands until it is answered."""
+        """Return all hosts that the run should have; empty: no change. It stands until `answer` is called."""
 
     @abstractmethod
     def answer(self, status: RunStatus, refusal: str = "") -> None:
-        """Receive the end of an order: carried out, or refused with a reason, which changes nothing."""
+        """Receive the end of an order: done, or refused with a reason and without effect."""

@@ -1,6 +1,6 @@
-"""Messages between the master and its workers, and the names that both and the agent use.
+"""Messages between the master and its workers, and names that both and the agent use.
 
-Standard library only: it travels to the hosts.
+Standard library only: it is sent to the hosts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def unpack(data: bytes) -> Message:
     Raises
     ------
     ValueError
-        It is no JSON object, or has NaN or an infinity.
+        The data is not a JSON object, or has NaN or an infinity.
     """
 
     def refuse(name: str) -> None:

@@ -1,6 +1,6 @@
 """The program on the hosts of a master/worker run: the master, a worker, or the repetition of a sample of units.
 
-Standard library only: it travels with its connection.
+Standard library only: it is sent with its connection.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def main(config: Mapping[str, Any]) -> int:
         os._exit(1)  # without waiting for the threads of connections
     time.sleep(
         0.0 if config["role"] != "master" else FLUSH_SECONDS
-    )  # the last messages are sent in threads
+    )  # threads send the last messages
     os._exit(0)
 
 
@@ -74,7 +74,7 @@ def repeat_units(config: Mapping[str, Any], program: Any) -> Message:
 
 
 def load_program(path: Path) -> Any:
-    """Return the user's program: a module with `units`, `work` and `combine`, and `check` if it likes."""
+    """Return the user's program: a module with `units`, `work` and `combine`, and optionally `check`."""
     found = importlib.util.spec_from_file_location("program", path)
     assert found is not None  # noqa: S101 - for the type checker: the path ends with .py
     assert found.loader is not None  # noqa: S101 - likewise

@@ -1,4 +1,4 @@
-"""`plan_master_worker`: from a file and a host list to a master and its workers; nothing is started."""
+"""`plan_master_worker`: chooses a master and its workers from a file and a host list; starts nothing."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from apples.weather.conditions import Conditions
 
 @dataclass(frozen=True)
 class MasterWorkerSpec:
-    """What to run, and where.
+    """The files and options of a run.
 
     Attributes
     ----------
     file, hosts
         The files.
     settings
-        Parameters that are other than in the file, as text.
+        Parameters that differ from the file, as text.
     weather
         ``static``, or a recorded weather file.
     verify
         ``sample``, ``full`` or ``none``.
     workers, master
-        Hosts that are the workers, and the master, whatever would be chosen; empty: the best. They stay.
+        Hosts to use as workers and master, without adaptation; empty: the best.
     on
-        The hosts that a scheduler has given to the run; it uses no others unless it is given more. Empty: any.
+        The hosts that a scheduler has given to the run; it uses no others unless it gets more. Empty: any.
     actuator
-        ``local``: all hosts are parts of this machine; ``ssh``: those that are not this machine are others; empty:
-        as the host list says.
+        ``local``: all hosts are parts of this machine. ``ssh``: hosts other than this machine are reached by ssh.
+        Empty: as in the host list.
     content
-        Text that is used in place of the file; None: the file. Its folder stays that of the program.
+        Text to use instead of the file; None: the file. The program is still in the file's folder.
     """
 
     file: Path = Path("master-worker.toml")
@@ -65,15 +65,15 @@ class MasterWorkerOutcome:
     seconds, service_seconds
         From the first worker's hello to the last result; processor seconds of the master for a unit.
     total
-        What `combine` made of the results.
+        Result of `combine`.
     hosts
-        By host: how many units it did.
+        By host: number of units it did.
     joined, left, lost
-        Hosts that joined after the beginning, that were let go, and that were lost, with the reason.
+        Hosts that joined after the start, left before the end, or were lost (with the reason).
     verified
-        How many units were done again here and came to the same; all with ``full``.
+        Number of units that were repeated here with the same result; all with ``full``.
     failed
-        Units that were given up, with the reason; `total` is without them.
+        Units that were given up, with the reason; `total` excludes them.
     """
 
     seconds: float = 0.0
@@ -89,7 +89,7 @@ class MasterWorkerOutcome:
 
 @dataclass(frozen=True)
 class MasterWorkerResult:
-    """A plan and its outcome; `outcome` is None if nothing was started."""
+    """A plan and its outcome; `outcome` is None if no process was started."""
 
     name: str
     units: int
@@ -130,12 +130,12 @@ class MasterWorkerResult:
         }  # fmt: skip
 
     def check(self) -> None:
-        """Raise an error about the first failed unit, if there is one.
+        """Raise an error about the first failed unit, if any.
 
         Raises
         ------
         ApplicationError
-            Units have failed, or ended their workers, as often as they may.
+            Units failed or ended their workers in all their attempts.
         """
         if failed := self.outcome.failed if self.outcome else {}:
             unit, why = next(iter(failed.items()))
@@ -151,14 +151,14 @@ class MasterWorkerResult:
 
 @dataclass(frozen=True)
 class MasterWorkerPlan:
-    """A run with its plan, before anything is started.
+    """A run with its plan, before any process is started.
 
     Attributes
     ----------
     usable
-        The hosts that it has.
+        The hosts that the run has.
     working
-        The hosts that may work if the run has them.
+        The hosts that may be workers if the run gets them.
     """
 
     spec: MasterWorkerSpec
@@ -183,19 +183,19 @@ class MasterWorkerPlan:
         return tuple(host.name for host in self.hosts)
 
     def result(self, outcome: MasterWorkerOutcome | None = None) -> MasterWorkerResult:
-        """Return the result of the run, or of its plan without an outcome."""
+        """Return the result of the run; without an outcome, the result of the plan."""
         return MasterWorkerResult(
             self.document.name, self.count, self.choice, self.choices, self.rates.assumed, outcome
         )
 
 
 def plan_master_worker(spec: MasterWorkerSpec) -> MasterWorkerResult:
-    """Return the master and the workers that would do most; nothing is started.
+    """Return the master and the workers with the highest rate; starts nothing.
 
     Raises
     ------
     hat.DocumentError, UsageError
-        What is wrong in the files.
+        The files are invalid.
     """
     return prepare(spec).result()
 
@@ -233,7 +233,7 @@ def prepare(spec: MasterWorkerSpec) -> MasterWorkerPlan:
 
 
 def _reached(hosts: HostList, actuator: str) -> HostList:
-    """Return the host list in which exactly the other machines under an actuator have an address."""
+    """Return the host list with addresses only for the hosts that the actuator reaches over ssh."""
     if not actuator:
         return hosts
     if actuator == "local":
@@ -244,7 +244,7 @@ def _reached(hosts: HostList, actuator: str) -> HostList:
 
 
 def _given(hosts: tuple[Host, ...], on: tuple[str, ...], field_: str) -> tuple[Host, ...]:
-    """Return the hosts that the run has; an error if there are none."""
+    """Return the hosts that the run has; an error if it has none."""
     found = tuple(host for host in hosts if not on or host.name in on)
     if not found:
         raise InfeasibleError(

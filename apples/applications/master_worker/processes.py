@@ -54,7 +54,7 @@ class RoleEnd(NamedTuple):
 
 
 class RunProcesses:
-    """Starts the roles of a run, has lanes leave, and collects their ends.
+    """Starts the roles of a run, asks lanes to leave, and collects the ends of processes.
 
     Attributes
     ----------
@@ -129,12 +129,12 @@ class RunProcesses:
 
     # ------------------------------------------------------------------------ the workers
     def join(self, name: str, rate: float) -> str:
-        """Start a lane for each slot of a host; return why it could not, empty if it could.
+        """Start a lane for each slot of a host; return the reason of a failure, empty on success.
 
         Parameters
         ----------
         rate
-            Units a second that the host is expected to do.
+            Expected units a second of the host.
         """
         host = self._run.hosts[name]
         try:
@@ -151,13 +151,13 @@ class RunProcesses:
         return ""
 
     def join_all(self, rates: Mapping[str, float]) -> dict[str, str]:
-        """Start the lanes of several hosts at once; return the reason of each host that could not."""
+        """Start the lanes of several hosts at once; return the reason of each failed host."""
         with ThreadPoolExecutor(max(1, len(rates))) as pool:
             reasons = pool.map(self.join, rates.keys(), rates.values())
             return {name: reason for name, reason in zip(rates, reasons, strict=True) if reason}
 
     def leave(self, name: str) -> None:
-        """Ask a host's lanes to leave when they have ended their units."""
+        """Ask a host's lanes to leave after their current units."""
         for lane, folder in self.lanes.items():
             if host_of(lane) == name:
                 self.leaving.add(lane)
@@ -166,17 +166,17 @@ class RunProcesses:
 
     @property
     def occupied(self) -> set[str]:
-        """The hosts on which a process of the run is."""
+        """The hosts with a process of the run."""
         return {self._master.name, *map(host_of, self.lanes)}
 
     @property
     def connected(self) -> set[str]:
-        """The hosts to which there is a connection that works."""
+        """The hosts with a working connection."""
         return {name for name, worker in self._workers.by_name.items() if not worker.reason}
 
     # ------------------------------------------------------------------------ ends
     def next_end(self, seconds: float) -> RoleEnd | None:
-        """Return the next role that has ended; None after so many seconds without one."""
+        """Return the next role that ends; None if none ends within `seconds`."""
         with suppress(queue.Empty):
             ended = self._ends.get(timeout=seconds)
             self.lanes.pop(ended.role, None)
@@ -260,6 +260,6 @@ def _addresses(master: Host, run: MasterWorkerPlan) -> tuple[str, str]:
             )
     try:
         ip_address(address)
-    except ValueError:  # on its own host, a name may stand for the loopback interface
+    except ValueError:  # a host's own name may be an address of the loopback interface
         return ALL_INTERFACES, address
     return address, address

@@ -1,7 +1,7 @@
-"""How many units a second a set of workers does under a master, and which master and workers do most.
+"""The rate of a set of workers under a master, in units a second, and the choice of master and workers.
 
-Shao, Berman and Wolski 2000 ("Master/slave computing on the Grid"): the rate is the least of what the workers
-compute, of what the links to them carry, and of what the master serves.
+Shao, Berman and Wolski 2000 ("Master/slave computing on the Grid"): the rate is the least of three rates: the
+workers compute, the links transfer, and the master serves units.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from apples.resources import Host
 from apples.weather.conditions import Conditions
 
 HANDOUT_SECONDS = 2e-4
-"""Seconds of the master for a unit beside the program's own: to hand it out, and to take its result."""
+"""The master's own seconds for a unit, beside the program's: to hand it out, and to take its result."""
 MIN_GAIN = 1e-9
-"""A worker that raises the rate by no more than this part of it is left out."""
+"""Fraction of the rate that a worker must add to be chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitCosts:
-    """What one unit costs.
+    """The costs of one unit.
 
     Attributes
     ----------
     work, service
-        What a worker computes for it, and what the master does: in units of the hosts' `seconds_per_point`.
+        Work of a worker and of the master for it, in units of the hosts' `seconds_per_point`.
     size, result_size
         Bytes to the worker and back.
     """
@@ -43,16 +43,16 @@ class UnitCosts:
 
 @dataclass(frozen=True, slots=True)
 class MasterChoice:
-    """A master, workers, and what they do.
+    """A master, its workers, and their rates.
 
     Attributes
     ----------
     workers
-        By name: the units a second that each is expected to do.
+        By name: expected units a second.
     rate
-        Of all, units a second.
+        Units a second of all workers.
     bound
-        What keeps it from being higher.
+        Limit of the rate.
     """
 
     master: str
@@ -63,14 +63,14 @@ class MasterChoice:
 
 @dataclass(frozen=True)
 class WorkerRates:
-    """What hosts do alone, and sets of them together, under one weather.
+    """The rates of single hosts and of sets of hosts, under one weather.
 
     Attributes
     ----------
     slowdown
-        By host: how many times longer than forecast its units take; 1 where not named.
+        By host: measured seconds of a unit divided by the forecast; 1 for other hosts.
     service_seconds
-        Of the master for a unit, where it was measured; None: as forecast.
+        Measured seconds of the master for a unit; None: the forecast.
     """
 
     costs: UnitCosts
@@ -89,7 +89,7 @@ class WorkerRates:
         return (*self._speeds.assumed, *links)
 
     def unit_seconds(self, host: Host) -> float:
-        """Return what each slot of a worker takes for a unit."""
+        """Return the seconds that each slot of a worker takes for a unit."""
         return self._unit_seconds[host.name]
 
     @cached_property
@@ -101,14 +101,14 @@ class WorkerRates:
         }  # fmt: skip
 
     def service(self, master: Host) -> float:
-        """Return what the master takes for a unit."""
+        """Return the seconds that the master takes for a unit."""
         if self.service_seconds is not None:
             return self.service_seconds
         seconds = HANDOUT_SECONDS + self.costs.service * self._speeds.seconds[master.name]
         return seconds / self.conditions.share(master, 1)
 
     def link_rate(self, master: Host, worker: Host) -> float:
-        """Return how many units a second the link between two hosts carries, each direction by itself."""
+        """Return the units a second that the link between two hosts transfers; the directions are independent."""
         if master.name == worker.name:
             return inf
         there = self.conditions.link(master, worker).link.bandwidth
@@ -118,8 +118,8 @@ class WorkerRates:
     def together(self, master: Host, workers: Iterable[Host]) -> MasterChoice:
         """Return the rate of some workers under a master.
 
-        Workers of one site share the link to it, and all share the master's own, which carries as much as the
-        quickest of them. A worker beside the master computes with what the master leaves it.
+        Workers of one site share the link to it, and all share the master's own link, which has the speed of the
+        fastest of them. A worker on the master's host gets the CPU time that the master leaves.
         """
         set_ = _WorkerSet(self, master)
         for worker in workers:
@@ -129,12 +129,12 @@ class WorkerRates:
     def best_workers(
         self, master: Host, hosts: Iterable[Host], extra: float = MIN_GAIN
     ) -> MasterChoice:
-        """Return the rate of the best workers under a master: the quickest first, as long as the rate rises.
+        """Return the rate of the best workers under a master: add the quickest first, while the rate rises.
 
         Parameters
         ----------
         extra
-            The least that a worker must raise the rate by, as a part of it.
+            Least fraction by which a worker must raise the rate.
         """
         alone = {host.name: self.alone(master, host) for host in hosts}
         order = sorted(hosts, key=lambda host: (-alone[host.name], host.name == master.name))
@@ -146,7 +146,7 @@ class WorkerRates:
     def fewest_more(
         self, master: Host, workers: Sequence[Host], others: Iterable[Host], gain: float
     ) -> int:
-        """Return how many of some other hosts, the quickest first, raise the rate of workers by a part of it.
+        """Return the number of other hosts, quickest first, that raise the workers' rate by a fraction `gain`.
 
         0: all of them together do not.
         """
@@ -156,12 +156,12 @@ class WorkerRates:
         def lacks(count: int) -> bool:
             return self.together(master, [*workers, *order[:count]]).rate < enough
 
-        # The rate never falls when a worker is added.
+        # An additional worker never lowers the rate.
         count = bisect_left(range(len(order) + 1), 1, key=lambda n: not lacks(n))
         return count if count <= len(order) else 0
 
     def alone(self, master: Host, host: Host) -> float:
-        """Return the units a second of one worker alone: its processors or its link to the master limit it."""
+        """Return the units a second of a single worker; its processors or its link to the master limit it."""
         return min(host.slots / self.unit_seconds(host), self.link_rate(master, host))
 
 
@@ -170,7 +170,7 @@ def choose(
 ) -> tuple[MasterChoice, ...]:
     """Return the best workers of `hosts` under each master, of `masters` or of all, the best master first.
 
-    Of masters under which the rate is the same the one with the fewest workers is first.
+    Of masters with the same rate, the master with the fewest workers is first.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def choose(
 
 
 class _WorkerSet:
-    """Workers under a master while they are chosen: to try one takes as long as there are sites."""
+    """Workers under a master during the choice. The time to try a worker grows with the number of sites."""
 
     def __init__(self, rates: WorkerRates, master: Host) -> None:
         self._rates, self._master = rates, master
@@ -199,10 +199,10 @@ class _WorkerSet:
         self._alone: dict[str, float] = {}
         self._sites: dict[str, tuple[float, float]] = {}
         self._own = 0.0
-        """Units a second of the worker beside the master, if it had the host for itself."""
+        """Units a second of the worker on the master's host, without the master."""
 
     def add(self, host: Host) -> None:
-        """Have a host among the workers."""
+        """Add a host to the workers."""
         rates = self._rates
         alone = host.slots / rates.unit_seconds(host)
         if host.name == self._master.name:
@@ -215,7 +215,7 @@ class _WorkerSet:
         self._alone[host.name] = alone
 
     def offer(self, host: Host, extra: float) -> None:
-        """Have a host among the workers if it raises the rate by more than `extra` of it."""
+        """Add a host to the workers if it raises the rate by more than a fraction `extra`."""
         rate, site, own = self.rate, self._sites.get(host.site, (0.0, 0.0)), self._own
         self.add(host)
         if self.rate <= rate * (1 + extra):
@@ -224,21 +224,21 @@ class _WorkerSet:
 
     @property
     def _carried(self) -> float:
-        """What the others do, as far as links carry it."""
+        """Units a second of the other workers, within the limits of the links."""
         far = sum(min(rate, most) for rate, most in self._sites.values())
         return min(far, max((most for _, most in self._sites.values()), default=0.0))
 
     @property
     def rate(self) -> float:
-        """Units a second of all."""
+        """Units a second of all workers."""
         far, service = self._carried, self._service
-        # The worker beside the master has `own` less what the master's service takes of its host.
+        # The worker on the master's host has `own` less the part that the master's service takes of the host.
         slots = self._master.slots
         both = (far + self._own) / (1.0 + service * self._own / slots) if self._own else far
         return min(max(far, both), 1.0 / service if service else inf)
 
     def choice(self) -> MasterChoice:
-        """Return what they are."""
+        """Return the workers chosen so far, with their rates."""
         rate = self.rate
         if self._service and rate >= (1 - MIN_GAIN) / self._service:
             bound: Bound = "master"
@@ -250,7 +250,7 @@ class _WorkerSet:
         return MasterChoice(self._master.name, shares, rate, bound)
 
     def _carried_part(self, name: str) -> float:
-        """Return which part of what a worker could do the link to its site carries."""
+        """Return the fraction of a worker's own rate that the link to its site transfers."""
         if name == self._master.name:
             return 1.0
         rate, most = self._sites[self._rates.conditions.hosts[name].site]
@@ -258,7 +258,7 @@ class _WorkerSet:
 
     @property
     def _saturated(self) -> bool:
-        """Whether some link carries all it can."""
+        """Whether any link is at its limit."""
         full = any(
             most < inf and rate >= (1 - MIN_GAIN) * most for rate, most in self._sites.values()
         )

@@ -1,7 +1,7 @@
 """`run_master_worker`: from a file and a host list to a master, its workers and the verified total.
 
-The agent starts the master and the workers, reads the master's progress, and has workers join or leave by their
-measured rates, or by the orders of a scheduler. At its end it ends all that it has started.
+The agent starts the master and the workers, and reads the master's progress. Workers join or leave by their
+measured rates, or by the orders of a scheduler. At its end the agent ends all processes that it started.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ START_SECONDS = 30.0
 """Time limit for the master to listen."""
 POLL_SECONDS = 0.25
 MIN_ASK_SECONDS, MAX_ASK_SECONDS = 60.0, 3600.0
-"""A run that gave a host back asks for no more for the first time; the time doubles up to the second."""
+"""First and longest time for which a run that gave a host back requests no more; it doubles each time."""
 STATUS_SECONDS = 1.0
 """Interval of the status reports to the provider of the hosts."""
 
@@ -60,13 +60,13 @@ def run_master_worker(
     Raises
     ------
     hat.DocumentError, UsageError
-        The files are wrong.
+        The files are invalid.
     InfeasibleError
-        None of the hosts that it is given may be the master, or work.
+        None of the run's hosts may be the master, or work.
     LaunchError
         The master, or the last worker, cannot be reached or is lost.
     ApplicationError
-        The program fails: ten units after all their attempts, or one of its functions in the master.
+        The program fails: `MAX_FAILED_UNITS` units in all their attempts, or one of its functions in the master.
     VerificationError
         The repetition of a unit gives another result.
     """
@@ -100,7 +100,7 @@ class _Agent:
         self._warned: set[str] = set()
         """Lost hosts that the user was warned of."""
         self._crashed: list[str] = []
-        """Hosts of workers whose processes ended, the last one last."""
+        """Hosts of workers whose processes ended, in the order of the ends."""
         self._done_at_restart, self._restarts = 0, 0
         self._reported, self._reported_at = frozenset[str](), 0.0
         self._order: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class _Agent:
         adapted = time.monotonic()
         while True:
             self._serve_provider()
-            # Without any worker only the master's own end is awaited: it may be the reason of theirs.
+            # Without any worker, wait only for the end of the master, which may be the cause of theirs.
             ended = processes.next_end(POLL_SECONDS if processes.lanes else END_SECONDS)
             if ended:
                 if ended.role == MASTER:
@@ -167,15 +167,15 @@ class _Agent:
             self._outcome.lost[name] = end.fault.text
 
     def _warn_of_losses(self) -> None:
-        """Warn of lost workers. No role has ended just now: workers that end with the master are not lost."""
+        """Warn of lost workers, unless a role has just ended: workers that end with the master are not lost."""
         for host in self._outcome.lost.keys() - self._warned:
             self._talk(f"warning: worker {host} is lost: {self._outcome.lost[host]}")
         self._warned |= self._outcome.lost.keys()
 
     def _restart(self) -> bool:
-        """Start a worker where the last one ended, for a unit may have ended them all; return whether one runs.
+        """Restart a worker on the host of the last crash, because one unit may have ended all workers.
 
-        It is tried as long as units are done or fail meanwhile.
+        Return whether a worker runs. It is repeated while units are done or fail meanwhile.
         """
         done = int(self._processes.progress().get("done", 0))
         self._restarts = 1 if done > self._done_at_restart else self._restarts + 1
@@ -198,7 +198,7 @@ class _Agent:
 
     # ------------------------------------------------------------------------ the provider of the hosts
     def _serve_provider(self) -> None:
-        """Carry out the provider's order, report the status, and close the connections to hosts that were left."""
+        """Carry out the provider's order, report the status, and close the connections to the hosts left."""
         if self._provider is None:
             return
         if not self._order and (order := self._provider.order()):
@@ -216,7 +216,7 @@ class _Agent:
             self._provider.report(self._status())
 
     def _begin_order(self, order: tuple[str, ...]) -> str:
-        """Have workers join and leave as ordered; return the reason of a refusal, else an empty text."""
+        """Start an order: workers join and leave; return the reason of a refusal, else an empty text."""
         if self._master.name not in order:
             return f"{self._master.name} is the master's host, and the results are there"
         able = {host.name for host in self._run.working}.intersection(order)
@@ -242,12 +242,12 @@ class _Agent:
         return ""
 
     def _rate_of(self, name: str) -> float:
-        """Return the units a second that a host is expected to do beside those that work."""
+        """Return the expected units a second of a host, beside the current workers."""
         hosts = [self._hosts[each] for each in {*map(host_of, self._processes.lanes), name}]
         return self._run.rates.together(self._master, hosts).workers[name]
 
     def _held(self) -> frozenset[str]:
-        """Return the hosts of the run: with a process, with a restart to come, and given just now."""
+        """Return the hosts of the run: with a process, with a pending restart, and given just now."""
         restart = () if self._processes.lanes else self._restartable()[-1:]
         return frozenset((*self._processes.occupied, *restart, *self._spare))
 
@@ -267,7 +267,7 @@ class _Agent:
 
     # ------------------------------------------------------------------------ adaptation
     def _adapt(self) -> None:
-        """Have workers join or leave by the measured rates."""
+        """Let workers join or leave by the measured rates."""
         processes, master = self._processes, self._master
         if not (progress := processes.progress()):
             return

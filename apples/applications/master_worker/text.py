@@ -1,4 +1,4 @@
-"""A master/worker program as text: what is planned, or what came of it."""
+"""A master/worker program as text: its plan, or the outcome of its run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`UnitMaster`: makes the units, hands them to the workers and combines the results, on the master's host.
 
-Standard library only: it travels with its connection. Units and results cross as JSON over
-`multiprocessing.connection`, whose handshake proves that both ends know the run's secret; nothing is pickled. A
-worker computes while it receives: the master hands out a chunk when half of the one before is done.
+Standard library only: it is sent with its connection. Units and results are sent as JSON over
+`multiprocessing.connection`, whose handshake proves that both ends have the run's secret; nothing is pickled. A
+worker computes while it receives: the master hands out a chunk when half of the previous chunk is done.
 """
 
 from __future__ import annotations
@@ -42,30 +42,30 @@ from apples.applications.master_worker.messages import (
 LEARNING = 0.4
 """Weight of the last message in a lane's rate."""
 UNJOINED = ""
-"""Stands for the lanes that have not joined yet."""
+"""Name for all lanes that have not joined yet."""
 JOIN_SECONDS = 10.0
 """Time for the first workers to join. A unit that failed waits as long for another host."""
 MAX_FAILED_UNITS = 10
-"""The run ends after so many failed units."""
+"""Number of failed units at which the run ends."""
 MAX_PENDING = 64
-"""Connections in their handshake. One more ends the oldest of them."""
+"""Connections in their handshake. A new one above the limit ends the oldest."""
 HANDSHAKE_SECONDS = 10.0
 
 
 @dataclass
 class _Lane:
-    """One worker process, as its master sees it.
+    """One worker process in the master's view.
 
     Attributes
     ----------
     rate
-        Units a second that come back from it, however they are kept: by computing or by its link.
+        Units a second that it returns; its processors or its link limit them.
     chunk
-        How many units it was handed last.
+        Size of its last chunk.
     done, seconds
-        Units that it has done, and what it computed for them.
+        Number of units that it has done, and the seconds of computing them.
     heard
-        When it was last heard, or handed something while it had nothing.
+        Time of its last message, or of the chunk it got while idle.
     """
 
     link: connection.Connection
@@ -85,7 +85,7 @@ class UnitMaster:
     join_seconds
         Time for the first workers to join. A lane that is silent for longer shares its possible crash units.
     handshake_seconds
-        Time limit for a connection to prove that it knows the secret.
+        Time limit for a connection to prove that it has the secret.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class UnitMaster:
         self._new: dict[str, _Lane] = {}
         self._failures: dict[int, list[str]] = {}
         self._crashes: dict[int, list[str]] = {}
-        """By possible crash unit: the lanes whose processes ended while they had it."""
+        """By possible crash unit: the lanes that had it when their processes ended."""
         self._failed: dict[int, str] = {}
         self._ready: dict[int, Any] = {}
         self._combined, self._total = 0, None
@@ -258,14 +258,14 @@ class UnitMaster:
         self._combine()
 
     def _combine(self) -> None:
-        """Combine the results that are there, in the units' order, without failed units."""
+        """Combine the available results in the units' order, without failed units."""
         while self._combined in self._ready or self._combined in self._failed:
             if self._combined in self._ready:
                 self._total = self._program.combine(self._total, self._ready.pop(self._combined))
             self._combined += 1
 
     def _fail(self, name: str, unit: int, words: str) -> None:
-        """Give a unit that failed on a lane to another one, at most `attempts` times."""
+        """Give a unit that failed on a lane to another lane, at most `attempts` times."""
         if unit not in self._pool.held.get(name, {}):
             return
         self._pool.give_back(name, unit)
@@ -287,7 +287,7 @@ class UnitMaster:
         self._combine()
 
     def _drop(self, name: str, reason: str, *, crashed: bool = False) -> None:
-        """Remove a lane. If its process ended, each unit that it had becomes a possible crash unit."""
+        """Remove a lane. If its process ended, each of its units becomes a possible crash unit."""
         lane = self._lanes.pop(name)
         lane.outbox.put(None)
         with suppress(OSError):
@@ -298,21 +298,21 @@ class UnitMaster:
         for unit in had if crashed else ():
             ended = self._crashes.setdefault(unit, [])
             ended.append(name)
-            # With several units, the one that ended the process is unknown.
+            # With several units, it is unknown which of them ended the process.
             if len(had) == 1 and len(ended) >= self._config["attempts"]:
                 self._give_up(unit, f"has ended its workers on {', '.join(map(host_of, ended))}")
         self._feed_idle()
 
     # ------------------------------------------------------------------------ units for workers
     def _feed(self, name: str) -> None:
-        """Hand a lane its next chunk once half of the one before is done."""
+        """Send a lane its next chunk once half of the previous chunk is done."""
         lane = self._lanes[name]
         has = self._pool.held.get(name, {})
         held = len(has)
         if held > lane.chunk // 2 or self._pool.possible_crash_units.intersection(has):
             return
         weights = {each: other.rate for each, other in self._lanes.items()}
-        # The first lanes leave the share of the lanes that have not joined yet.
+        # The first lanes leave a share for the lanes that have not joined yet.
         weights[UNJOINED] = max(1e-12, self._config["rate"] - sum(weights.values()))
         chunk: list[int] = []
         if self._pool.waiting:
@@ -327,7 +327,7 @@ class UnitMaster:
             self._send_units(lane, chunk)
 
     def _send_units(self, lane: _Lane, chunk: list[int]) -> None:
-        """Send a chunk in pieces: the worker starts the first one while the others arrive."""
+        """Send a chunk in pieces: the worker starts the first units while the others arrive."""
         piece: list[bytes] = []
         for unit in chunk:
             piece.append(json.dumps([unit, self._unit(unit)], allow_nan=False).encode())
@@ -336,7 +336,7 @@ class UnitMaster:
                 piece = []
 
     def _tried_there(self, name: str) -> set[int]:
-        """Return the units that failed or crashed on a lane's host and that another host has not tried."""
+        """Return the units that failed or crashed on a lane's host and were not tried on other hosts."""
         hosts = {host_of(each) for each in self._lanes}
         if time.monotonic() - self._begun < self._join_seconds:
             hosts |= set(self._config["workers"])
@@ -350,8 +350,8 @@ class UnitMaster:
     def _possible_crash_units(self) -> set[int]:
         """Return the possible crash units that lanes have had for a short while.
 
-        A copy could end another worker meanwhile. A lane that has had its unit for the time of two units, and for
-        at least `join_seconds`, will not crash by it, or it hangs.
+        A copy could end another worker meanwhile. If a lane has had its unit for the time of two units, and for
+        at least `join_seconds`, the unit does not crash it, or it hangs.
         """
         now, found = time.monotonic(), set[int]()
         for name, lane in self._lanes.items():
@@ -400,7 +400,9 @@ def _listener(address: str) -> connection.Listener:
     try:
         return connection.Listener((address, 0), backlog=MAX_PENDING)
     except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:  # else it is translated on the way here
+        if (
+            error.errno != errno.EADDRNOTAVAIL
+        ):  # with this error the address is translated on the way to this host
             raise
         return connection.Listener((ALL_INTERFACES, 0), backlog=MAX_PENDING)
 

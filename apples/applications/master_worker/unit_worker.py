@@ -1,6 +1,6 @@
 """`UnitWorker`: does units on a worker's host, one after the other.
 
-Standard library only: it travels with its connection.
+Standard library only: it is sent with its connection.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from apples.applications.master_worker.messages import (
 )
 
 FLUSH_SECONDS = 0.05
-"""Results of quick units travel together for so long."""
+"""Seconds for which results of quick units are collected in one message."""
 
 
 class UnitWorker:
-    """Does the units that its master hands it, one after the other."""
+    """Does the units of its master, one after the other."""
 
     def __init__(self, config: Mapping[str, Any], program: Any) -> None:
         self._config, self._program = config, program
@@ -45,7 +45,7 @@ class UnitWorker:
         self._link.send_bytes(pack({"hello": config["lane"], "rate": config["rate"]}))
 
     def run(self) -> None:
-        """Return when it is to leave; the process ends by itself when all is done."""
+        """Return when the worker should leave. When all units are done, the process ends itself."""
         threading.Thread(target=self._listen, daemon=True).start()
         while not Path(LEAVE_FILE).exists():
             try:
@@ -65,7 +65,7 @@ class UnitWorker:
                 for number, unit in message["units"]:
                     self._units.put((number, unit))
             code = 0
-        os._exit(code)  # whatever unit it is at: nobody waits for it
+        os._exit(code)  # without waiting for the current unit, which is not needed
 
     def _do(self, number: int, unit: Any) -> None:
         begun = time.perf_counter()

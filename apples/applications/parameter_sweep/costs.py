@@ -1,7 +1,7 @@
-"""`SweepCosts`: what each task and each transfer of a sweep takes, under one weather, as arrays.
+"""`SweepCosts`: the seconds of each task and each transfer of a sweep, under one weather, as arrays.
 
 Rows are lanes (a slot of a host), caches and files; a plan reads nothing else. Lanes are ordered by site and by
-cache, so that those of a cache, and the caches of a site, lie side by side.
+cache, so that the lanes of a cache, and the caches of a site, are contiguous.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Numbers = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 MIN_TRANSFER_SECONDS = 1e-9
-"""Seconds: a file that is not there yet takes its turn on the link, however small it is."""
+"""Seconds of any transfer at least, so that even a small file takes its turn on the link."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class SweepCosts:
     Attributes
     ----------
     sweep, caches
-        What is planned for; caches of a site side by side.
+        The planned sweep; its caches, those of a site contiguous.
     hosts
-        By lane: the host it is a slot of.
+        By lane: its host.
     first_lane
         By cache: its first lane; after the last cache the number of lanes.
     site
@@ -40,13 +40,13 @@ class SweepCosts:
     compute
         By lane and task: seconds.
     transfer
-        By file and cache: seconds on the link; 0 where the file lies in the cache from the beginning.
+        By file and cache: seconds on the link; 0 if the cache has the file from the beginning.
     source
         By file: the number of the site of its storage; files of one site share its link to another.
     missing
-        By file and cache: whether it is not there at first.
+        By file and cache: whether the cache lacks the file at first.
     assumed
-        What was neither given nor measured, one line each.
+        Values that were neither given nor measured, one line each.
     """
 
     sweep: ParameterSweep
@@ -69,15 +69,15 @@ class SweepCosts:
 def sweep_costs(
     sweep: ParameterSweep, caches: Sequence[SiteCache], conditions: Conditions
 ) -> SweepCosts:
-    """Return what a sweep takes under `conditions`, on the hosts of `caches`.
+    """Return the costs of a sweep under `conditions`, on the hosts of `caches`.
 
-    A task takes its work times the host's `seconds_per_point`, over the share of a CPU that each slot is forecast
-    to get while all of them are busy. A host without that figure is taken to be like the median of those with one.
+    A task takes its work times the host's `seconds_per_point`, divided by the forecast share of a CPU that each
+    slot gets while all slots are busy. A host without that figure gets the median of the others.
 
     Raises
     ------
     UsageError
-        A file or cache on a host that the list does not have. Permanent.
+        A file or cache is on an unknown host. Permanent.
     """
     listing = conditions.hosts
     check_places(sweep, caches, listing)

@@ -1,4 +1,4 @@
-"""`ParameterSweepFile`: a parameter sweep as its author writes it, ``sweep.toml``, and what that comes to."""
+"""`ParameterSweepFile`: a parameter sweep as its author writes it, ``sweep.toml``, and the tasks it defines."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ PlainName = Annotated[str, Field(pattern=PLAIN)]
 Whole = Annotated[int, Strict(), Field(ge=-(10**15), le=10**15)]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Word = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f\x7f]*$")]
-"""Of a command, or a value in it: it may begin with a hyphen, as options do."""
+"""A word of a command, or a value in it; it may begin with a hyphen, as options do."""
 Value = Whole | Number | Word
 
 
 class ValueRange(hat.StrictTable):
-    """Whole numbers from `from` to `to`, both among them, in steps."""
+    """Whole numbers from `from` to `to`, both included, in steps."""
 
     first: Whole = Field(alias="from", description="First value.", examples=[1])
     last: Whole = Field(alias="to", description="Last value.", examples=[10])
@@ -62,7 +62,7 @@ class SweepInput(hat.StrictTable):
 
 
 class CacheEntry(hat.StrictTable):
-    """Where the hosts of a site keep files: a folder that all of them see."""
+    """The file cache of a site: a folder that all its hosts share."""
 
     site: Name = Field(description="Site; its hosts share the folder.", examples=["lab"])
     directory: Text = Field("", description="Path of the folder.", examples=["/scratch/cache"])
@@ -211,18 +211,18 @@ class ParameterSweepFile(hat.StrictTable):
 
 @dataclass(frozen=True)
 class TaskSetting:
-    """One task as its document makes it.
+    """One task of a document.
 
     Attributes
     ----------
     name
         Its number, from 1 on.
     parameters
-        The value of each.
+        Value of each parameter.
     work
-        What it computes.
+        Work of the task.
     inputs
-        The file of each input, as the storage has it.
+        Path of each input's file on the storage.
     """
 
     name: str
@@ -271,7 +271,7 @@ def task_settings(document: ParameterSweepFile) -> tuple[TaskSetting, ...]:
 
 
 def filled(text: str, values: Mapping[str, Value]) -> str:
-    """Return a text with parameters in the place of their names."""
+    """Return a text with parameter names replaced by their values."""
     return PLACEHOLDER.sub(lambda hole: str(values.get(hole[1], hole[0])), text)
 
 
@@ -287,12 +287,12 @@ def settings_text(values: Mapping[str, Value]) -> str:
 
 
 def program_files(document: ParameterSweepFile, folder: Path) -> dict[str, Path]:
-    """Return the files that travel to each cache.
+    """Return the files to send to each cache.
 
     Raises
     ------
     UsageError
-        One is not there, or too large. Permanent.
+        A file is missing or too large. Permanent.
     """
     found = {name: folder / name for name in document.program}
     for name, path in found.items():
@@ -319,9 +319,9 @@ def digest(
     program: Mapping[str, Path],
     inputs: Mapping[str, tuple[float, str]],
 ) -> str:
-    """Return what two sweeps share whose results belong together: command, parameters, inputs, programs.
+    """Return a digest of command, parameters, inputs and programs; sweeps with equal digests share results.
 
-    Of an input file, its size and its name in a cache, which is another once it was written again.
+    An input file counts by its size and its name in a cache, which changes when the file is rewritten.
     """
     kept: dict[str, Any] = document.model_dump(
         mode="json", include={"name", "command", "program", "parameters", "input", "outputs"}

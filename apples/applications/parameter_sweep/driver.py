@@ -1,7 +1,7 @@
-"""`SweepDriver`: follows a plan on an executor, learns, plans the rest anew, replicates stragglers.
+"""`SweepDriver`: follows a plan on an executor, learns, plans the remaining tasks again, replicates stragglers.
 
-Nothing here reads a clock, starts a process or knows a host's address: the executor does. An ended task is handed
-to `acknowledge` before anything else is done with it, so that a sweep that is killed goes on from there.
+It reads no clock, starts no process and uses no addresses: the executor does. An ended task is first passed to
+`acknowledge`, so that a killed sweep can be resumed without it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ SLOW_RATIO = 1.25
 """A running task that has taken this many times its forecast raises the factor of its host before its end."""
 
 REPLAN_COST_FACTOR = 10.0
-"""The time between two plans is at least this many times the time that the last one took."""
+"""The time between two plans is at least this many times the time of the last planning."""
 MAX_MOVES = 3
-"""Attempts to move a file to a cache; the sweep ends after the last one."""
+"""Attempts to move a file to a cache; after the last failure the sweep ends."""
 
 
 @dataclass
 class _Run:
-    """A task on a lane, and what it was predicted to take there without what was learned."""
+    """A task on a lane, with its predicted seconds there before any learning."""
 
     task: str
     lane: int
@@ -60,24 +60,24 @@ class _Run:
 
 @dataclass
 class SweepOutcome:
-    """What came of a sweep.
+    """The outcome of a sweep.
 
     Attributes
     ----------
     seconds
-        From the first to the last thing it did.
+        From the first to the last action.
     done
-        How each task ended that has a result, by its name.
+        By name: the end of each task that has a result.
     failed, failure_codes
-        The reason of each task that failed, and the code of the reason.
+        Reason of each failed task, and the code of the reason.
     plans, replicas, moves
-        How many plans were made, tasks started a second time beside themselves, files moved.
+        Number of plans made, replicas started and files moved.
     decision
-        The first.
+        The first decision.
     lost
         Hosts that were lost, with the reason.
     failing
-        Hosts on which tasks were started and all of them failed, with the reason of the first.
+        Hosts on which every started task failed, with the reason of the first failure.
     """
 
     seconds: float = 0.0
@@ -93,30 +93,30 @@ class SweepOutcome:
 
 
 class SweepDriver:
-    """Carries one sweep to its end.
+    """Runs one sweep to its end.
 
     Parameters
     ----------
     costs
-        The forecasts it begins with.
+        The initial forecasts.
     executor
-        Does what is decided.
+        Starts the tasks and moves the files.
     acknowledge
-        Is handed each end of a task that has a result, once: the task is not run again after it has returned.
+        Called once for each task with a result; after it returns, the task is never run again.
     done
-        Tasks that were acknowledged before.
+        Tasks that were acknowledged in an earlier run.
     present
-        Files that are in caches already.
+        Files that caches have already.
     lost
         Hosts that could not be reached, with the reason.
     every
-        Seconds between two plans, surprises apart; these are a twentieth of it apart at least.
+        Seconds between two regular plans; plans after surprises are at least a twentieth of it apart.
     attempts
-        How often a task that fails is started, on other hosts where there are any.
+        Attempts of a failing task, on other hosts if possible.
     heuristics
-        Who plans; None: nobody, each lane takes the next task of the list when it is free (a work queue).
+        Heuristics that plan; None: no plan, each free lane takes the next task of the list (a work queue).
     planned
-        Is told the first plan, when nothing of it has been started yet.
+        Called with the first plan, before any task is started.
     """
 
     def __init__(
@@ -159,14 +159,14 @@ class SweepDriver:
         self._must_plan, self._took = True, 0.0
 
     def run(self) -> SweepOutcome:
-        """Return once every task has a result or has failed as often as it may.
+        """Return after every task has a result or has failed in all its attempts.
 
         Raises
         ------
         NoFeasiblePlanError
-            The files of a task fit nowhere.
+            No cache has room for the files of a task.
         LaunchError
-            No host is left.
+            All hosts are lost.
         """
         begun = self._executor.now()
         while self._unfinished():
@@ -237,7 +237,7 @@ class SweepDriver:
         self._must_plan = False
 
     def _take_next(self) -> None:
-        """Give each free lane the next task of the list, and have its files brought."""
+        """Give each free lane the next task of the list, and start the transfers of its files."""
         taken = {name for queue in self._queues.values() for name in queue}
         waiting = (name for name in self._waiting() if name not in taken)
         for lane in self._free_lanes():
@@ -252,7 +252,7 @@ class SweepDriver:
                         queue.append((file, cache))
 
     def _learned_costs(self, now: float) -> SweepCosts:
-        """Return the costs with what was measured; infinite on hosts that are lost or were tried in vain."""
+        """Return the costs with the measured factors; infinite on hosts that are lost or failed all attempts."""
         factors = self._factors(now)
         compute = self._costs.compute * np.array([factors[h] for h in self._costs.hosts])[:, None]
         for lane, host in enumerate(self._costs.hosts):
@@ -269,9 +269,9 @@ class SweepDriver:
             transfer[np.ix_(files, [k == site for k in self._costs.site])] *= factor
         return replace(self._costs, compute=compute, transfer=transfer)
 
-    # ------------------------------------------------------------------------ what is learned
+    # ------------------------------------------------------------------------ learning
     def _factors(self, now: float) -> dict[str, float]:
-        """Return by host how much longer than forecast its tasks take; a task that is overdue says so already."""
+        """Return, by host, measured seconds of a task over the forecast; overdue tasks count before their end."""
         found = dict(self._host_factor)
         for run in self._running.values():
             host = self._costs.hosts[run.lane]
@@ -289,12 +289,12 @@ class SweepDriver:
         )
 
     def _end_of(self, run: _Run, now: float, overdue: float = OVERDUE_EXTRA) -> float:
-        """Return when a running task is expected to end."""
+        """Return the expected end of a running task."""
         host = self._costs.hosts[run.lane]
         end = run.start + run.base * self._host_factor.get(host, self._factors(now)[host])
         return end if end > now else now + overdue * (now - run.start)
 
-    # ------------------------------------------------------------------------ what is done
+    # ------------------------------------------------------------------------ actions
     def _free_lanes(self) -> list[int]:
         return [
             lane
@@ -310,7 +310,7 @@ class SweepDriver:
         return self._costs.source[self._costs.sweep.numbers[file]], self._costs.site[cache]
 
     def _start_tasks(self) -> None:
-        """Start on each free lane the first task of its queue whose files are there."""
+        """Start on each free lane the first task of its queue whose files are in the cache."""
         for lane in self._free_lanes():
             cache = self._cache_of_lane[lane]
             for task in self._queues.get(lane, ()):
@@ -319,7 +319,7 @@ class SweepDriver:
                     self._start(task, lane)
                     break
             else:
-                self._must_plan = True  # it stands idle: another plan may have something for it
+                self._must_plan = True  # the lane is idle; another plan may have a task for it
 
     def _start(self, task: str, lane: int) -> None:
         base = float(self._costs.compute[lane, self._tasks[task]])
@@ -327,7 +327,7 @@ class SweepDriver:
         self._executor.start(task, lane)
 
     def _start_moves(self) -> None:
-        """Begin on each free link the next move of its queue."""
+        """Start on each free link the next move of its queue."""
         for link, queue in self._to_move.items():
             if queue and link not in self._moving:
                 file, cache = queue.pop(0)
@@ -336,9 +336,9 @@ class SweepDriver:
                 self.outcome.moves += 1
 
     def _replicate(self) -> None:
-        """Start what is expected to end last once more on a free lane, where it would end clearly sooner.
+        """Start a replica of the task that is expected to end last, if a free lane would end it clearly sooner.
 
-        Not what has failed before: its copies would take turns in failing.
+        A task that has failed before gets no replica, because its copies would fail in turn.
         """
         if self._heuristics is None or next(self._waiting(), None) is not None:
             return
@@ -365,7 +365,7 @@ class SweepDriver:
         return sum(run.task == task for run in self._running.values())
 
     def _next_look(self) -> float:
-        """Return until when to wait: the next plan, or the moment when a running task is overdue."""
+        """Return the time of the next plan, or of the moment when a running task becomes overdue."""
         now = self._executor.now()
         if self._heuristics is None:
             return now + self._every
@@ -377,7 +377,7 @@ class SweepDriver:
         overdue = [now + SLOW_RATIO * (end - now) for end in ends if end > now]
         return max(now + self._every / 1000, min([due, *overdue]))
 
-    # ------------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------------ events
     def _hear(self, event: TaskEnded | FileMoved | HostLost) -> None:
         if isinstance(event, HostLost):
             self._lose(event)
@@ -389,7 +389,7 @@ class SweepDriver:
     def _end(self, event: TaskEnded) -> None:
         run = self._running.get(event.lane)
         if run is None or run.task != event.task:
-            return  # a replica that was stopped as it ended, or a host that is lost
+            return  # a replica that was stopped as it ended, or a lost host
         del self._running[event.lane]
         host = self._costs.hosts[event.lane]
         if event.failure:

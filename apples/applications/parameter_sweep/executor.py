@@ -1,6 +1,7 @@
-"""`SweepExecutor`: what starts the tasks of a sweep and moves its files; the contract, and a simulated one.
+"""`SweepExecutor` starts the tasks of a sweep and moves its files: the contract, and a simulated executor.
 
-The driver decides and an executor does. Time is the executor's: seconds since it was made, real or simulated.
+The driver decides and an executor acts. The executor also defines the time: seconds since its creation, real or
+simulated.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from apples.applications.parameter_sweep.costs import Numbers, SweepCosts
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A task on a lane is over: its result, or the reason of its failure in one line and the reason's code."""
+    """The end of a task on a lane: its result, or the reason of its failure in one line and the reason's code."""
 
     task: str
     lane: int
@@ -29,7 +30,7 @@ class TaskEnded:
 
 @dataclass(frozen=True, slots=True)
 class FileMoved:
-    """A file is whole in a cache; or `failure` says why it is not."""
+    """The end of a file transfer to a cache; `failure` has the reason if it failed."""
 
     file: str
     cache: str
@@ -39,7 +40,7 @@ class FileMoved:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """Nothing more comes from a host: what ran there does not count."""
+    """The loss of a host. Running tasks there are lost, and no more events come from it."""
 
     host: str
     reason: str
@@ -51,14 +52,14 @@ SweepEvent = TaskEnded | FileMoved | HostLost
 class SweepExecutor(ABC):
     """Carries out a sweep on the lanes and caches of its costs.
 
-    A call returns at once; what comes of it is an event, exactly one for each `start` that is not stopped and for
-    each `move`, unless the host is lost. An executor does not check the order: tasks are started where their
-    files are, one a lane, files moved one a link, by whoever drives it.
+    A call returns at once. Its outcome is an event: exactly one for each `move` and for each `start` that is not
+    stopped, unless the host is lost. The caller is responsible for the order: it starts tasks only after their
+    files have arrived, one task a lane, and moves one file a link.
     """
 
     @abstractmethod
     def now(self) -> float:
-        """Return the seconds since it was made."""
+        """Return the seconds since the executor was created."""
 
     @abstractmethod
     def start(self, task: str, lane: int) -> None:
@@ -66,30 +67,30 @@ class SweepExecutor(ABC):
 
     @abstractmethod
     def stop(self, task: str, lane: int) -> None:
-        """End a task that runs on a lane, if it still does: nobody waits for its result."""
+        """Stop a task if it still runs on a lane; it gives no event."""
 
     @abstractmethod
     def move(self, file: str, cache: str) -> None:
-        """Begin to bring a file from its storage to a cache."""
+        """Start to move a file from its storage to a cache."""
 
     @abstractmethod
     def events(self, until: float) -> list[SweepEvent]:
-        """Return what has happened; waits for it, at most until that moment."""
+        """Return the next events; wait for one until the time `until` at most."""
 
 
 class SimulatedSweepExecutor(SweepExecutor):
-    """Takes as long as it is told, on a clock of its own.
+    """Simulates tasks and transfers of given durations on its own clock.
 
     Parameters
     ----------
     costs
-        Whose lanes and caches.
+        The lanes and caches.
     compute, transfer
-        What tasks on lanes and files into caches take indeed; None: what the costs say.
+        Actual seconds of tasks on lanes and of files into caches; None: those of the costs.
     failing
-        Tasks and hosts that fail together, and with which words.
+        Pairs of task and host that fail, with the reason.
     lost
-        Hosts that are lost, and when.
+        Hosts that are lost, with the time.
     """
 
     def __init__(
@@ -120,23 +121,23 @@ class SimulatedSweepExecutor(SweepExecutor):
         return self._now
 
     def start(self, task: str, lane: int) -> None:
-        """Have it end when its time is over."""
+        """Schedule the end of the task."""
         seconds = float(self._compute[lane, self._tasks[task]])
         failure = self._failing.get((task, self._costs.hosts[lane]), "")
         ended = TaskEnded(task, lane, seconds, {} if failure else {"task": task}, failure)
         self._running[task, lane] = self._add(self._now + seconds, ended)
 
     def stop(self, task: str, lane: int) -> None:
-        """Forget its end."""
+        """Remove the end of the task."""
         self._stopped.add(self._running.pop((task, lane)))
 
     def move(self, file: str, cache: str) -> None:
-        """Have it there when its time is over."""
+        """Schedule the arrival of the file."""
         seconds = float(self._transfer[self._costs.sweep.numbers[file], self._caches[cache]])
         self._add(self._now + seconds, FileMoved(file, cache, seconds))
 
     def events(self, until: float) -> list[SweepEvent]:
-        """Return the next, and what happens at the same moment."""
+        """Return the next event and all events of the same moment."""
         found: list[SweepEvent] = []
         while (
             self._due and self._due[0][0] <= until and (not found or self._due[0][0] <= self._now)

@@ -1,8 +1,8 @@
-"""`SweepGantt`: one chart of hosts, links and files, and for each waiting task when it would be done where.
+"""`SweepGantt`: a chart of hosts, links and files, with the completion of each waiting task at each cache.
 
-A file moves to a cache once; the files from one site to another follow one another on the link between the two,
-in the order in which the tasks that first need them are placed. After a task is placed only what changed is
-worked out again: the caches that share a link on which something was booked.
+A file moves to a cache once. The files from one site to another share one link and follow one another, in the
+order in which the first tasks that need them are placed. After a task is placed, only the caches that share a
+booked link are computed again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import numpy as np
 from apples.applications.parameter_sweep.costs import Indices, Numbers, SweepCosts
 
 KEPT = 0.75
-"""Columns of placed tasks are dropped once fewer than this share wait: each drop copies the chart."""
+"""Columns of placed tasks are dropped when less than this fraction still waits; a drop copies the chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskBooking:
-    """A task on a lane of a host: its files are there at `files_at`, it runs from `start` to `end`."""
+    """A task on a lane of a host: its files arrive at `files_at`, it runs from `start` to `end`."""
 
     task: str
     host: str
@@ -44,20 +44,20 @@ class TransferBooking:
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """How far a sweep has come: what a plan for the rest has to take as it is.
+    """The state of a sweep that a plan for the remaining tasks starts from.
 
     Attributes
     ----------
     now
-        Seconds; nothing is booked before.
+        Seconds; bookings start at this time or later.
     settled
         Names of the tasks that run or are done.
     ready
-        By lane: until when it is busy; a lane not named is free.
+        By lane: the time until which it is busy; other lanes are free.
     arrivals
-        By file and cache, of those that have come or are under way: when they are there.
+        By file and cache: the time of arrival of files that have arrived or are in transfer.
     links
-        By numbers of two sites: until when the link from the one to the other is busy.
+        By numbers of two sites: the time until which the link from the first to the second is busy.
     """
 
     now: float = 0.0
@@ -68,24 +68,24 @@ class SweepProgress:
 
 
 class SweepGantt:
-    """The chart while a plan is made. Mutable: `place` books.
+    """The chart during planning. Mutable: `place` books.
 
     Parameters
     ----------
     runner_up
-        Whether `second` is kept up to date.
+        Whether `second` is updated.
 
     Attributes
     ----------
     waiting
-        Numbers of tasks, ascending; the columns of `first`, `second` and `best` are theirs.
+        Numbers of tasks, ascending: the columns of `first`, `second` and `best`.
     left
-        How many of them are not placed.
+        Number of them that are not placed.
     first, second
-        By cache and waiting task: completion on its best and second best lane; infinite where there is none, the
-        files do not fit into the cache, or the task is placed.
+        By cache and waiting task: completion on the best and second best lane. It is infinite without a lane, if
+        the files do not fit into the cache, or after the task is placed.
     tasks, transfers
-        What is booked.
+        The bookings.
     """
 
     def __init__(
@@ -149,19 +149,19 @@ class SweepGantt:
         return _two_least(self.first.copy())
 
     def next_lane(self, column: int) -> int | None:
-        """Return the lane that is free first among those that may run the task of `column`; None without one."""
+        """Return the lane that is free first among those that may run the task of `column`; None: no lane."""
         may = np.isfinite(self.first[:, column])[self._cache_of_lane]
         may &= np.isfinite(self.costs.compute[:, int(self.waiting[column])])
         return int(np.where(may, self._ready, math.inf).argmin()) if may.any() else None
 
     def least_shortage(self) -> tuple[float, float, int]:
-        """Return the least bytes that a waiting task lacks at any cache, the most room of any, and that task."""
+        """Return the fewest bytes a waiting task lacks at a cache, the most free bytes of any, and that task."""
         lacks = np.where(self._gone, math.inf, self._bytes.min(axis=0))
         column = int(lacks.argmin())
         return float(lacks[column]), max(0.0, float(self._room.max())), int(self.waiting[column])
 
     def place(self, column: int, lane: int | None = None) -> TaskBooking:
-        """Book the waiting task of `column` and its transfers, on `lane` or where it is done first."""
+        """Book the waiting task of `column` and its transfers, on `lane` or where it is completed first."""
         number = int(self.waiting[column])
         if lane is None:
             cache = int(self.first[:, column].argmin())
@@ -216,7 +216,7 @@ class SweepGantt:
         return beside
 
     def _need(self, cache: int, columns: Indices) -> None:
-        """Work out what a cache lacks for tasks, in bytes and seconds a link, and when the rest is there."""
+        """Compute the bytes and link seconds that a cache lacks for tasks, and the arrival of the other files."""
         inputs = [self._inputs[number] for number in self.waiting[columns].tolist()]
         task = np.repeat(np.arange(len(inputs)), [len(each) for each in inputs])
         file = np.concatenate([np.empty(0, np.int64), *inputs])
@@ -229,18 +229,18 @@ class SweepGantt:
         rows = (len(self._sources), len(inputs))
         cell = self._source[file] * rows[1] + task
         move = np.bincount(cell, self.costs.transfer[file, cache], math.prod(rows)).reshape(rows)
-        # Without a file from a site it does not matter when the link from there is free.
+        # If a task needs no file from a site, the state of the link from there does not matter.
         self._move[cache][:, columns] = np.where(move > 0.0, move, -math.inf)
 
     def _leave(self, column: int) -> None:
-        """Let a placed task wait no more: its column is infinite, until there are many of those."""
+        """Mark a placed task: its column becomes infinite; drop such columns once there are many."""
         self._gone[column] = True
         self.left -= 1
         self.first[:, column] = self.second[:, column] = self._files_at[:, column] = math.inf
         if self.left < KEPT * len(self.waiting):
             keep = ~self._gone
             self.waiting, self._gone = self.waiting[keep], self._gone[keep]
-            # By `compress` rows stay contiguous; an index would lay columns side by side.
+            # `compress` keeps rows contiguous; an index would make columns contiguous.
             self.first, self.second = self.first.compress(keep, 1), self.second.compress(keep, 1)
             self._there, self._bytes = self._there.compress(keep, 1), self._bytes.compress(keep, 1)
             self._files_at = self._files_at.compress(keep, 1)
@@ -248,14 +248,14 @@ class SweepGantt:
             self._move = self._move.compress(keep, 2)
 
     def _arrive(self, cache: int) -> None:
-        """Work out when the files of each waiting task would be at a cache; infinite where they do not fit."""
+        """Compute the arrival of each waiting task's files at a cache; infinite if they do not fit."""
         at = self._files_at[cache]
         moved = self._link[:, cache, None] + self._move[cache]
         np.maximum(self._there[cache], moved.max(axis=0, initial=-math.inf), out=at)
         at[(self._bytes[cache] > self._room[cache]) | self._gone] = math.inf
 
     def _complete(self, cache: int) -> None:
-        """Work out the completions at a cache."""
+        """Compute the completions at a cache."""
         lanes = slice(*self.costs.first_lane[cache : cache + 2])
         done = np.maximum(self._ready[lanes, None], self._files_at[cache])
         done += self._compute[lanes]
@@ -266,15 +266,15 @@ class SweepGantt:
 
 
 def _two_least(first: Numbers, second: Numbers | None = None) -> tuple[Numbers, Numbers]:
-    """Return the least and the second least of each column, infinite where there is none; both are used up.
+    """Return the least and the second least of each column, infinite if missing; both arguments are overwritten.
 
     Parameters
     ----------
     second
-        By row of `first`: a number beside it that is not less.
+        By row of `first`: a second number that is not less.
     """
     second = np.full_like(first, math.inf) if second is None else second
-    # The lower half is laid upon the upper until one row is left; a row in the middle stays for the next time.
+    # Fold the lower half onto the upper until one row is left; a row in the middle stays for the next step.
     while (rows := len(first)) > 1:
         half, upper = rows // 2, (rows + 1) // 2
         one, other, runner_up = first[:half], first[upper:], second[:half]

@@ -1,7 +1,7 @@
-"""In which order a sweep's tasks are placed, and where: the heuristics of Casanova et al. 2000, and a work queue.
+"""The order in which a sweep's tasks are placed: the heuristics of Casanova et al. 2000, and a work queue.
 
-A heuristic is a plain function: the chart in, the column of the task to place next out; the task goes where it
-is done first. Only the work queue also says where: it knows no predictions.
+A heuristic is a plain function from the chart to the column of the next task; the task is placed on the lane that
+completes it first. Only the work queue also returns the lane, because it uses no predictions.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from apples.applications.parameter_sweep.costs import Numbers
 from apples.applications.parameter_sweep.gantt import SweepGantt
 
 Heuristic = Callable[[SweepGantt], tuple[int, int | None]]
-"""Returns the column of the next task, whose completion is finite, and its lane; None: where it is done first."""
+"""Returns the column of the next task, with finite completion, and its lane; None: the earliest to complete it."""
 
 
 def min_min(chart: SweepGantt) -> tuple[int, int | None]:
-    """Return the task that can be done first."""
+    """Return the task with the earliest completion."""
     return int(chart.first.min(axis=0).argmin()), None
 
 
 def max_min(chart: SweepGantt) -> tuple[int, int | None]:
-    """Return the task whose earliest completion is latest."""
+    """Return the task whose best completion is the latest of all tasks."""
     return _largest(first := chart.first.min(axis=0), first), None
 
 
 def sufferage(chart: SweepGantt) -> tuple[int, int | None]:
-    """Return the task that would suffer most if it did not get the lane on which it is done first."""
+    """Return the task that loses most time without its best lane."""
     first, second = chart.best()
     return _largest(_loss(first, second), first), None
 
 
 def xsufferage(chart: SweepGantt) -> tuple[int, int | None]:
-    """Return the task that would suffer most if it did not get the site where it is done first.
+    """Return the task that loses most time without its best site.
 
-    With one site there is no other to suffer at: then as `sufferage`.
+    With one site, no other site can be compared: this is then the same as `sufferage`.
     """
     if len(chart.costs.caches) == 1:
         return sufferage(chart)
@@ -58,11 +58,11 @@ HEURISTICS: Mapping[str, Heuristic] = {
     "work-queue": work_queue,
 }
 SECOND_LANE = {"sufferage", "xsufferage"}
-"""Those that read `SweepGantt.second`."""
+"""Heuristics that read `SweepGantt.second`."""
 
 
 def _loss(first: Numbers, second: Numbers) -> Numbers:
-    """Return second less first; where there is no first, less than any loss."""
+    """Return second less first; without a first, a number less than any loss."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isfinite(first), second - first, -np.inf)
 

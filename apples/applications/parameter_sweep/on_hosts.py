@@ -1,7 +1,7 @@
-"""`HostsExecutor`: tasks and files of a sweep on this machine's and on other hosts, over one connection a host.
+"""`HostsExecutor`: tasks and files of a sweep on this machine and other hosts, over one connection a host.
 
-A file goes from its storage through this machine to the cache, and is there when it is whole. A result is fetched
-before its lane is free: results come first. Whatever ends the connection ends what runs at its other end.
+A file is sent from its storage through this machine to the cache, and appears there when it is complete. A result
+is fetched before its lane becomes free. When a connection ends, all its processes on the host end.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from apples.io import documents
 
 MAX_OUTPUT_FILE_BYTES = 1 << 36
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
-"""What stands for a value in a word of a command."""
+"""The placeholder of a value in a command."""
 
 
 @dataclass(frozen=True)
 class SweepCommand:
-    """What each task runs.
+    """The command of each task.
 
     Attributes
     ----------
     words
-        What is run; ``{NAME}`` stands for a parameter's value, the path of an input or the host's ``{python}``,
-        and a whole word that is a name of `program` for its path.
+        Words of the command. ``{NAME}`` is replaced by a parameter's value, the path of an input or the host's
+        ``{python}``; a word equal to a name of `program`, by its path.
     values
         By task: values of its parameters, as text.
     inputs
-        By task: the name of its file, by that of the input.
+        By task: input name -> file name.
     program
-        Files that are sent to each cache.
+        Files to send to each cache.
     storage
-        By input file: its path on its storage.
+        By input file: its path on its storage host.
     cached
-        By input file: its name in a cache, another when the file has changed.
+        By input file: its name in a cache, which changes when the file changes.
     outputs
-        Names of files that each task leaves in its folder.
+        Names of the files that each task writes in its folder.
     timeout
-        Seconds that a task may take.
+        Time limit of a task in seconds.
     """
 
     words: Sequence[str]
@@ -72,18 +72,18 @@ class SweepCommand:
 
 
 class HostsExecutor(SweepExecutor):
-    """Runs tasks where the host list says. A context manager: its end ends every task.
+    """Runs tasks on the hosts of the host list. A context manager: its end stops every task.
 
     Parameters
     ----------
     costs
-        Whose lanes, caches and files.
+        The lanes, caches and files.
     workers
-        By host: of every host of a cache and every storage.
+        By host: the connections to the hosts of all caches and storages.
     folders
-        By cache: where it is, on the hosts that share it.
+        By cache: its folder on the hosts that share it.
     results
-        Where the files that tasks leave are kept, in a folder each.
+        Folder of the output files, in a subfolder for each task.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class HostsExecutor(SweepExecutor):
         self._folders, self._results = dict(folders), results
         self._begun = time.monotonic()
         self._events: queue.SimpleQueue[SweepEvent] = queue.SimpleQueue()
-        # Copies of a task that end together write the same files, one after the other.
+        # Copies of a task that end at the same time write the same files, one after the other.
         self._fetching = {task.name: Lock() for task in costs.sweep.tasks}
         self._pool = ThreadPoolExecutor(len(costs.hosts) + len(costs.caches) ** 2 + 4)
         self._asked: dict[tuple[str, int], str] = {}
@@ -109,44 +109,44 @@ class HostsExecutor(SweepExecutor):
         self._cache_of_host = {h: cache for cache in costs.caches for h in cache.hosts}
 
     def prepare(self) -> frozenset[tuple[str, str]]:
-        """Make the caches and send them the program; return which files they have already.
+        """Make the caches and send them the program; return the files they already have.
 
         Raises
         ------
         LaunchError
-            A cache cannot be had.
+            A cache cannot be made.
         """
         return frozenset().union(*self._pool.map(self._prepare, self._costs.caches))
 
     def clear(self) -> None:
-        """Remove the caches: all results are here."""
+        """Remove the caches, because all results are on this machine."""
         for cache in self._costs.caches:
             for host in self._living(cache)[:1]:
                 with suppress(LaunchError):
                     self._workers[host].remove(self._folders[cache.name])
 
     def now(self) -> float:
-        """Return the seconds since it was made."""
+        """Return the seconds since the executor was created."""
         return time.monotonic() - self._begun
 
     def start(self, task: str, lane: int) -> None:
-        """Have the host's worker run it."""
+        """Ask the host's worker to run the task."""
         cache = self._cache_of_host[self._costs.hosts[lane]].name
         self._asked[task, lane] = self._path(cache, f"{TASK_PREFIX}{next(self._number)}")
         self._pool.submit(self._run, task, lane)
 
     def stop(self, task: str, lane: int) -> None:
-        """Have the worker kill it; its end is heard by nobody."""
+        """Ask the worker to kill the task; its end gives no event."""
         host = self._costs.hosts[lane]
         with suppress(LaunchError):
             self._workers[host].stop(self._asked[task, lane])
 
     def move(self, file: str, cache: str) -> None:
-        """Bring a file from its storage, through this machine, to the first host of a cache that is there."""
+        """Send a file from its storage, through this machine, to the first connected host of a cache."""
         self._pool.submit(self._move, file, cache)
 
     def events(self, until: float) -> list[SweepEvent]:
-        """Return what has happened."""
+        """Return the next events."""
         if self._broken:
             raise self._broken
         found: list[SweepEvent] = []
@@ -157,7 +157,7 @@ class HostsExecutor(SweepExecutor):
         return found
 
     def close(self) -> None:
-        """End everything."""
+        """Stop all tasks and transfers."""
         close_all(self._workers.values())
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -200,7 +200,7 @@ class HostsExecutor(SweepExecutor):
     def _copy(
         self, source: WorkerConnection, target: WorkerConnection, file: InputFile, path: str
     ) -> None:
-        """Copy a file piece by piece: one is read while the one before is written."""
+        """Copy a file in pieces: read a piece while the previous piece is written."""
         place, size = self._command.storage[file.name], int(file.size)
         pieces = [
             (offset, min(MAX_FRAME_BYTES, size - offset))
@@ -235,7 +235,7 @@ class HostsExecutor(SweepExecutor):
                 self._events.put(TaskEnded(task, lane, 0.0, {}, str(error), error.code))
         except Exception as error:  # noqa: BLE001 - a thread whose error nobody hears
             words = f"{type(error).__name__}: {error}"
-            if isinstance(error, OSError):  # this machine's: the results cannot be kept
+            if isinstance(error, OSError):  # an error on this machine: results cannot be stored
                 file = str(error.filename or self._results)
                 self._broken = LaunchError(
                     f"{file}: {error.strerror or error}",
@@ -251,7 +251,7 @@ class HostsExecutor(SweepExecutor):
         end: ProcessEnd,
         worker: WorkerConnection,
     ) -> TaskEnded:
-        """Return how a task ended: its result, checked, and the files that it left fetched."""
+        """Return the end of a task: check its result and fetch its output files."""
         seconds = end.seconds
         if end.timed_out:
             reason = f"took more than {self._command.timeout:g} s"
@@ -267,9 +267,7 @@ class HostsExecutor(SweepExecutor):
                     )
             except LaunchError as error:
                 return TaskEnded(task, lane, seconds, {}, f"no {name}: {error}", "output-missing")
-        if (
-            self._command.outputs
-        ):  # its result will be acknowledged, which says that these are kept
+        if self._command.outputs:  # the files must be stored before the result is acknowledged
             # Sync before the journal records the task. After a power cut, a result without its
             # files would count as done.
             own = self._results / task

@@ -1,4 +1,4 @@
-"""`plan_sweep`: a plan by every heuristic under the same forecasts, of which the shortest is taken."""
+"""`plan_sweep`: makes a plan by every heuristic under the same forecasts, and takes the shortest."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ BEGINNING = SweepProgress()
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """Which task runs where and when, which file moves when.
+    """The host and the times of each task, and the times of each transfer.
 
     Attributes
     ----------
     heuristic
-        The name of the one that made it.
+        Name of the heuristic that made it.
     makespan
-        When its last task is done, seconds on the clock of its progress.
+        End of its last task, in seconds on the clock of its progress.
     tasks, transfers
-        In the order in which they were booked; those of a lane, and of a link, follow one another.
+        In the order of booking; those of a lane, and of a link, follow one another.
     """
 
     heuristic: str
@@ -43,7 +43,7 @@ class SweepPlan:
 
 @dataclass(frozen=True)
 class SweepDecision:
-    """The plan that was taken, and what each heuristic would have come to."""
+    """The chosen plan, and the makespan of each heuristic's plan."""
 
     plan: SweepPlan
     makespans: Mapping[str, float]
@@ -57,7 +57,7 @@ def plan_by(
     Raises
     ------
     NoFeasiblePlanError
-        The files of a task fit into no cache any more.
+        The files of a task fit into no cache.
     """
     chart = SweepGantt(costs, progress, runner_up=name not in HEURISTICS or name in SECOND_LANE)
     while chart.left:
@@ -75,12 +75,12 @@ def plan_sweep(
     progress: SweepProgress = BEGINNING,
     heuristics: Mapping[str, Heuristic] = HEURISTICS,
 ) -> SweepDecision:
-    """Return the plan with the shortest makespan, of those that the heuristics make.
+    """Return the plan with the shortest makespan among the heuristics' plans.
 
     Raises
     ------
     NoFeasiblePlanError
-        No heuristic has one; with the reason of each.
+        All heuristics failed; with the reason of each.
     """
     plans: list[SweepPlan] = []
     refused: tuple[Rejection, ...] = ()
@@ -96,7 +96,7 @@ def plan_sweep(
 
 
 def _too_large(chart: SweepGantt) -> Rejection:
-    """Say which of the waiting tasks asks least of a cache, and how much that is more than any has left."""
+    """Return the waiting task that lacks fewest bytes of cache space, as a rejection with the two numbers."""
     size, room, number = chart.least_shortage()
     task, hosts = chart.costs.sweep.tasks[number], tuple(dict.fromkeys(chart.costs.hosts))
     reason = (

@@ -1,8 +1,8 @@
-"""`run_parameter_sweep`: from a sweep's file and a host list to results, resumable at any moment.
+"""`run_parameter_sweep`: runs a sweep from its file and a host list to its results, resumable at any time.
 
-The folder of results is the record of the sweep: a journal, in which a result is on the disk before anything
-else is done with it, and at the end `results.jsonl`, a line a task. A sweep that was ended, by whatever, goes on
-with the same command: what the journal has is not run again.
+The folder of results has a journal, in which each result is stored before any other step, and at the end
+`results.jsonl` with a line for each task. After any interruption, the same command resumes the sweep; tasks in
+the journal are not run again.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from apples.weather.conditions import Conditions
 JOURNAL_SCHEMA = "apples.parameter-sweep-journal/1"
 CACHES = "~/.cache/apples/sweeps"
 WORK_QUEUE = "queue"
-"""In place of a heuristic: no plan is made, each lane takes the next task when it is free."""
+"""Name in place of a heuristic: no plan is made, each free lane takes the next task."""
 MAX_AT_ONCE = 16
 MAX_NAME_CHARS = 50
-"""Characters of a file's name that its name in a cache ends with."""
+"""Last characters of a file's name that are kept in its name in a cache."""
 
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """What to run, and where.
+    """The files and options of a sweep.
 
     Attributes
     ----------
@@ -74,9 +74,9 @@ class SweepSpec:
     weather
         ``static``, or a recorded weather file.
     out
-        Folder of results; None: the sweep's name and ``-results``, beside its file.
+        Folder of results; None: the sweep's name and ``-results``, in the folder of its file.
     heuristic
-        The only one that plans, or ``queue``; empty: the best of all.
+        The only heuristic to use, or ``queue``; empty: the best of all.
     dask
         Address of the scheduler of a Dask cluster, whose workers run the tasks; empty: the hosts of the list do.
     """
@@ -91,7 +91,7 @@ class SweepSpec:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What was planned, and what came of it; `outcome` is None where nothing was started."""
+    """The plan and the outcome of a sweep; `outcome` is None if no task was started."""
 
     name: str
     out: Path
@@ -140,12 +140,12 @@ class SweepResult:
         }  # fmt: skip
 
     def check(self) -> None:
-        """Raise what a user must hear of tasks that have no result.
+        """Raise an error about the tasks without a result, if any.
 
         Raises
         ------
         ApplicationError
-            Tasks have failed as often as they may.
+            Tasks failed in all their attempts.
         """
         failed = self.outcome.failed if self.outcome else {}
         if failed:
@@ -177,16 +177,16 @@ class _Prepared:
 
 
 def plan_parameter_sweep(spec: SweepSpec) -> SweepResult:
-    """Return what would be done; nothing is started but what looks at the input files.
+    """Return the plan. It starts only the worker programs that examine the input files.
 
     Raises
     ------
     hat.DocumentError, UsageError
-        What is wrong in the files, or a file nobody has.
+        The files are invalid, or an input file is missing.
     NoFeasiblePlanError
-        The files of a task fit nowhere.
+        No cache has room for the files of a task.
     LaunchError
-        A storage cannot be reached.
+        A storage host cannot be reached.
     """
     with dask_hosts(spec.dask) as cluster, host_workers(cluster) as workers:
         ready = _prepare(spec, workers, cluster)
@@ -199,21 +199,21 @@ def plan_parameter_sweep(spec: SweepSpec) -> SweepResult:
 def run_parameter_sweep(
     spec: SweepSpec, talk: Talk = unheard, began: Callable[[SweepResult], None] | None = None
 ) -> SweepResult:
-    """Return the results once every task has one, or has failed as often as it may (see `SweepResult.check`).
+    """Return the results after every task has one or failed in all attempts (see `SweepResult.check`).
 
     Parameters
     ----------
     began
-        Is told what is to be done when nothing has been started yet; and again when there is a plan of it.
+        Called before any task is started, and again with the first plan.
 
     Raises
     ------
     hat.DocumentError, UsageError
-        What is wrong in the files; results of another sweep, or of one that still runs, in the folder.
+        The files are invalid, or the folder has results of another sweep or of a running sweep.
     NoFeasiblePlanError
-        The files of a task fit nowhere.
+        No cache has room for the files of a task.
     LaunchError
-        A storage, or the last host, cannot be reached; a result cannot be written.
+        A storage host, or every host, cannot be reached; or a result cannot be written.
     """
     with ExitStack() as stack:
         cluster = stack.enter_context(dask_hosts(spec.dask))
@@ -275,8 +275,8 @@ def _prepare(spec: SweepSpec, workers: HostWorkers, cluster: DaskHosts | None) -
         program, places, cached, document.outputs, document.timeout,
     )  # fmt: skip
     by_name = {t.name: t for t in settings}
-    # Inputs count by size and time of writing. Reading their bytes would take as long as sending
-    # them.
+    # Inputs are compared by size and time of writing, because reading them would take as long as
+    # sending them.
     mark = digest(document, program, {file.name: (file.size, cached[file.name]) for file in files})
     return _Prepared(
         spec, document, out, by_name, command, costs, folders, _heuristics(spec.heuristic), mark
@@ -304,7 +304,7 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
 def _caches(
     document: ParameterSweepFile, hosts: HostList, able: Container[str], out: Path
 ) -> tuple[tuple[SiteCache, ...], dict[str, str]]:
-    """Return the caches of the sites, and their folders, which no other sweep has."""
+    """Return the caches of the sites, and their folders, which no other sweep uses."""
     own = hashlib.sha256(f"{socket.gethostname()}:{out.absolute()}".encode()).hexdigest()[:12]
     entries = {entry.site: entry for entry in document.cache}
     sites = {host.site for host in hosts}
@@ -347,12 +347,12 @@ def _files(
     workers: HostWorkers,
     cluster: Container[str],
 ) -> tuple[tuple[InputFile, ...], dict[str, str], dict[str, str]]:
-    """Return the input files with their sizes, their paths on the storages and their names in caches.
+    """Return the input files with their sizes, their paths on the storage hosts and their names in caches.
 
     Raises
     ------
     UsageError
-        A file that its storage does not have, or a storage that is no host. Permanent.
+        A storage host lacks a file, or a storage is not a host. Permanent.
     """
     wanted: dict[str, tuple[str, str, TaskSetting]] = {}
     for key, entry in document.input.items():
@@ -393,7 +393,7 @@ def _files(
                 file=place,
                 reason=str(error),
             ) from None
-        # A digest, since `x/y_z` and `x_y/z` with "_" for "/" would be one file of the cache.
+        # A digest, because with "_" for "/" the files `x/y_z` and `x_y/z` would be the same file of the cache.
         mark = hashlib.sha256(name.encode()).hexdigest()[:12]
         cached = f"{found.written:x}-{mark}-{Path(name).name[-MAX_NAME_CHARS:]}"
         return InputFile(name, found.size, storage), found.path, cached
@@ -416,7 +416,7 @@ def _place(name: str, host: Host, folder: Path, far: bool) -> str:
 # ------------------------------------------------------------------------ results
 @contextmanager
 def _journal(ready: _Prepared) -> Iterator[tuple[Journal, dict[str, TaskEnded]]]:
-    """Open the journal of the folder of results, with what it has of this sweep; nobody else has it meanwhile."""
+    """Lock and open the journal of the folder of results; yield it with the ended tasks of this sweep."""
     out = ready.out
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -477,7 +477,7 @@ def _ended(record: Mapping[str, Any], ready: _Prepared) -> TaskEnded:
 
 
 def _write_results(ready: _Prepared, outcome: SweepOutcome) -> None:
-    """Write a line a task that has a result, in the order of the tasks."""
+    """Write a line for each task with a result, in the order of the tasks."""
     lines = []
     for name, setting in ready.settings.items():
         if end := outcome.done.get(name):

@@ -13,7 +13,7 @@ from apples.resources import HostList
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """A file that tasks read, of `size` bytes, and `storage`, the host on which it lies at first."""
+    """A file that tasks read: `size` in bytes, and `storage`, the host that has it at first."""
 
     name: str
     size: float
@@ -27,11 +27,11 @@ class SweepTask:
     Attributes
     ----------
     name
-        Unlike that of any other task.
+        Unique in the sweep.
     work
-        How much it computes, in units that a host needs its `seconds_per_point` for.
+        Work in units; a host needs its `seconds_per_point` for a unit.
     inputs
-        Names of the files that must be at its site before it starts.
+        Names of the files that its site must have before it starts.
     """
 
     name: str
@@ -41,14 +41,14 @@ class SweepTask:
 
 @dataclass(frozen=True, slots=True)
 class SiteCache:
-    """A folder that some hosts share: a file that came to it once is there for all of them.
+    """A folder that some hosts share: a file is sent to it once for all of them.
 
     Attributes
     ----------
     name
-        What plans and messages call it.
+        Name in plans and messages.
     hosts
-        Those who read it; the first is the one that receives files.
+        Hosts that read it; the first one receives the files.
     capacity
         Bytes.
     """
@@ -60,7 +60,7 @@ class SiteCache:
 
 @dataclass(frozen=True)
 class ParameterSweep:
-    """Tasks, in the order in which a work queue would take them, and their files.
+    """Tasks, in the order of a work queue, and their files.
 
     Raises
     ------
@@ -80,7 +80,7 @@ class ParameterSweep:
     numbers: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be planned."""
+        """Raise an error if the sweep is inconsistent."""
         _each_once("task", [task.name for task in self.tasks])
         _each_once("file", [file.name for file in self.files])
         for file in self.files:
@@ -116,7 +116,7 @@ class ParameterSweep:
 
 
 def one_cache_a_site(hosts: HostList) -> tuple[SiteCache, ...]:
-    """Return a cache without a limit for each site, in the order in which the list names the sites."""
+    """Return an unlimited cache for each site, in the order of the sites in the list."""
     sites: dict[str, list[str]] = {}
     for host in hosts:
         sites.setdefault(host.site, []).append(host.name)
@@ -124,12 +124,12 @@ def one_cache_a_site(hosts: HostList) -> tuple[SiteCache, ...]:
 
 
 def check_places(sweep: ParameterSweep, caches: Sequence[SiteCache], hosts: HostList) -> None:
-    """Refuse a sweep whose files lie, or whose caches are, on hosts that the list does not have.
+    """Raise an error if the files or caches of a sweep are on hosts that the list lacks.
 
     Raises
     ------
     UsageError
-        With the name, and the nearest that exists. Permanent.
+        A name is unknown; the message suggests the nearest known name. Permanent.
     """
     for file in sweep.files:
         check_hosts(hosts, [file.storage], f"file.{file.name}.storage", file=file.name)

@@ -1,4 +1,4 @@
-"""A parameter sweep as text: what is planned, or what came of it."""
+"""A parameter sweep as text: its plan, or its outcome."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class PipelineTask(hat.StrictTable):
 
 
 class PipelineImplementation(hat.StrictTable):
-    """A way to run a task on some platforms: `factor` times its work."""
+    """An implementation of a task for some platforms; its work is `factor` times the task's."""
 
     task: TaskName = Field(description="Task that it implements.", examples=["make"])
     name: TaskName = Field(description="Name of the implementation.", examples=["gpu"])
@@ -66,7 +66,7 @@ class PipelineImplementation(hat.StrictTable):
 
 
 class PipelineInterface(hat.StrictTable):
-    """What one task hands another for an item: `bytes`, and the work of the second to `convert` it."""
+    """The data from one task to another for an item: `bytes`, and the receiver's work to `convert` them."""
 
     sender: TaskName = Field(alias="from", description="Task that sends.", examples=["make"])
     receiver: TaskName = Field(alias="to", description="Task that receives.", examples=["use"])
@@ -198,15 +198,15 @@ class PipelineFile(hat.StrictTable):
             yield hat.Fault(("task", number), message, code="task-unconnected")
 
     def settings(self, given: Mapping[str, str]) -> dict[str, float]:
-        """Return the parameters with those that a user has set, each of the kind that it is in the file."""
+        """Return the parameters with the user's settings, each of the type that it has in the file."""
         declared = {name: hat.Parameter(default=value) for name, value in self.parameters.items()}
         numbers = hat.bound_parameters(declared, given, "--set")
-        return cast("dict[str, float]", numbers)  # text is no parameter of a pipeline
+        return cast("dict[str, float]", numbers)  # a pipeline has only numeric parameters
 
     def implementation_on(self, task: str, host: Host) -> tuple[str, float] | None:
-        """Return the name and factor of the quickest implementation of a task on a host; None: it has none.
+        """Return the name and factor of the fastest implementation of a task on a host; None without one.
 
-        A task of which the file names no implementation runs anywhere as it is.
+        If the file lists no implementation of a task, the task runs on every host with factor 1.
         """
         mine = [one for one in self.implementation if one.task == task]
         if not mine:
@@ -219,12 +219,12 @@ class PipelineFile(hat.StrictTable):
 
 
 def evaluated(where: str, expression: hat.Expression | None, values: Mapping[str, float]) -> float:
-    """Return what an expression comes to, 0 without one.
+    """Return the value of an expression; 0 without one.
 
     Raises
     ------
     UsageError
-        It has no value there, or a negative one. Permanent.
+        The value is undefined or negative. Permanent.
     """
     if expression is None:
         return 0.0

@@ -1,9 +1,9 @@
-"""`PipelineCosts`: what tasks and what passes between them take on each host, and how long a mapping takes.
+"""`PipelineCosts`: the seconds of tasks and transfers on each host, and the duration of a mapping.
 
-A stage is a task on its hosts or what passes from one task to the next; with units of u items it takes so much for
-each unit and so much for each item. Pipelined, the first unit
-goes through all stages on its way, and each of the others ends one turn of the busiest task later, which is busy
-too while a unit passes at either of its ends. Alternating, all tasks are done on the same hosts in turn.
+A stage is a task on its hosts, or the transfer from one task to the next. A stage of a unit of u items takes a
+fixed time plus u times the time of an item. Pipelined, the first unit passes through all stages; each further
+unit ends one turn of the busiest task later, and a task is also busy during the transfers at its two ends.
+Alternating, the same hosts do all tasks in turn.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ Numbers = npt.NDArray[Any]
 Sets = tuple[tuple[int, ...], ...]
 """By task: the numbers of its hosts."""
 BUFFERS = 2
-"""Units that each end of an interface keeps: one that is worked on and one that is on its way."""
+"""Units that each end of an interface buffers: the current unit and the unit in transfer."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineStage:
-    """A task, or what passes between two (``a -> b``): seconds for each unit, and for each item."""
+    """A task, or the transfer between two (``a -> b``): seconds for each unit, and for each item."""
 
     name: str
     unit_seconds: float
     item_seconds: float
 
     def seconds(self, unit: int) -> float:
-        """Return what it takes for a unit of so many items."""
+        """Return the seconds of a unit of `unit` items."""
         return self.unit_seconds + unit * self.item_seconds
 
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """A mapping with its unit, and how long it takes.
+    """A mapping with its unit and its duration.
 
     Attributes
     ----------
     rows
-        By task, in the order in which they follow one another: host -> rows of an item.
+        By task, in the order of the tasks: host -> rows of an item.
     implementations
         By task and host.
     unit
-        Items that pass at a time.
+        Items in a unit.
     stages
-        In the order of a unit's way.
+        In the order in which a unit passes them.
     """
 
     mode: Mode
@@ -89,16 +89,16 @@ class PipelineCosts:
     Attributes
     ----------
     tasks
-        In an order in which each comes after those that hand it something.
+        Each after the tasks that send it data.
     items
-        How many there are.
+        Number of items.
     assumed
         The values that were neither given nor measured, one line each.
 
     Raises
     ------
     UsageError
-        An amount that is none; a task that no host has an implementation of. Permanent.
+        An invalid amount, or a task without an implementation on any host. Permanent.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class PipelineCosts:
 
     # ------------------------------------------------------------------------ one mapping
     def split(self, task: int, hosts: Sequence[int]) -> list[int] | None:
-        """Return the rows of an item for each host of a task, by speed; None where they cannot all have one."""
+        """Return the rows of an item for each host of a task, by speed; None if some host would have none."""
         seconds = self.seconds[task, list(hosts)]
         if not hosts or len(hosts) > self.rows[task] or not np.isfinite(seconds).all():
             return None
@@ -194,7 +194,7 @@ class PipelineCosts:
         return apportion(self.rows[task], weights, [1] * len(hosts))
 
     def plan(self, mode: Mode, sets: Sets) -> PipelinePlan | None:
-        """Return a mapping with its best unit; None where it cannot be."""
+        """Return a mapping with its best unit; None if it is infeasible."""
         splits = [self.split(task, hosts) for task, hosts in enumerate(sets)]
         if any(split is None for split in splits):
             return None
@@ -221,7 +221,7 @@ class PipelineCosts:
     def _stages(
         self, sets: Sets, parts: Sequence[Numbers]
     ) -> tuple[list[PipelineStage], list[list[int]], list[list[int]]]:
-        """Return the stages; for each those that a unit is through before; by task those that keep it busy."""
+        """Return the stages; for each stage, its predecessors; for each task, the stages that keep it busy."""
         stages: list[PipelineStage] = []
         at: list[int] = []
         busy: list[list[int]] = [[] for _ in sets]
@@ -253,10 +253,10 @@ class PipelineCosts:
         return stages, before, busy
 
     def _passing(self, edge: _Edge, sets: Sets, parts: Sequence[Numbers]) -> PipelineStage:
-        """Return the stage of an interface: its slowest port, or what two sites share, carries each item.
+        """Return the stage of an interface: an item takes the time of the slowest port or site link.
 
-        Both tasks have the rows in the order of their hosts, so a host sends to those whose rows overlap with its
-        own. Where it is the same host nothing is sent.
+        Both tasks have their rows in the order of their hosts, so a host sends to the hosts with overlapping
+        rows. Rows that stay on their host are not sent.
         """
         name = f"{self.tasks[edge.sender]} -> {self.tasks[edge.receiver]}"
         ends = [np.concatenate(([0.0], np.cumsum(parts[t]))) for t in (edge.sender, edge.receiver)]
@@ -279,9 +279,9 @@ class PipelineCosts:
         return PipelineStage(name, latency, max(sent.values(), default=0.0))
 
     def _units(self, mode: Mode, sets: Sets, parts: Sequence[Numbers]) -> Numbers:
-        """Return the units that differ in how many they make of the items, and for which there is memory.
+        """Return the units that give different numbers of units in all and fit into memory.
 
-        Alternating, a host keeps the units of both ends.
+        Alternating, a host buffers the units of both ends.
         """
         most, kept = self.items, BUFFERS * (2 if mode == "alternating" else 1)
         for edge in self.edges:
@@ -301,7 +301,7 @@ class PipelineCosts:
         self, mode: Mode, stages: Sequence[PipelineStage], before: Sequence[Sequence[int]],
         busy: Sequence[list[int]], units: Numbers
     ) -> Numbers:  # fmt: skip
-        """Return how long all items take, by unit."""
+        """Return the seconds of all items, by unit."""
         each = np.array([stage.unit_seconds for stage in stages])[:, None]
         item = np.array([stage.item_seconds for stage in stages])[:, None]
         count = np.ceil(self.items / units)

@@ -1,7 +1,7 @@
-"""`plan_pipeline`: which hosts do which task, pipelined on sets of their own or alternating on one set.
+"""`plan_pipeline`: the hosts of each task, pipelined on separate sets of hosts or alternating on one set.
 
-Up to `EXHAUSTIVE` assignments all are compared; of more, each of several beginnings is improved host by host, and
-two by two, as long as that helps.
+Up to `EXHAUSTIVE` assignments all are compared. Above that, a search starts from several assignments and changes
+single hosts and pairs of hosts while that helps.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from math import inf
 from apples.applications.pipeline.estimate import PipelineCosts, PipelinePlan, Sets
 from apples.resources.schedule import NoFeasiblePlanError, Rejection
 
-# Two or three tasks on six hosts are exact. Improvement alone was over 1.5 times the best in one
+# Two or three tasks on six hosts are exact. Local search alone gave over 1.5 times the best in one
 # of a hundred worlds.
 EXHAUSTIVE = 20_000
 ALL_SUBSETS = 10
-"""Of up to so many hosts every set is tried for alternating; of more, the quickest one, two, .. of them."""
+"""Hosts up to which alternating tries every set; of more, it tries the fastest, the two fastest, and so on."""
 NONE_FITS = "no mapping has an implementation, a row and memory for each task on each of its hosts"
 NOBODY = -1
 MAX_CANDIDATES = 5_000
-"""Changes of each beginning, which is improved as far as they go."""
+"""Changes that the local search tries from each start."""
 MIN_GAIN = 1e-12
 
 
 @dataclass(frozen=True)
 class PipelineDecision:
-    """The quickest plan, and the best of each mode that there is one of."""
+    """The fastest plan, and the best plan of each feasible mode."""
 
     plan: PipelinePlan
     plans: tuple[PipelinePlan, ...]
 
 
 def plan_pipeline(costs: PipelineCosts) -> PipelineDecision:
-    """Return the quickest of the pipelined and of the alternating plans.
+    """Return the faster of the best pipelined and the best alternating plan.
 
     Raises
     ------
     NoFeasiblePlanError
-        No host has an implementation, rows or memory for what there would be to do.
+        No host has an implementation, rows or memory for some task.
     """
     plans = [plan for plan in (best_mapping(costs), best_alternating(costs)) if plan is not None]
     if not plans:
@@ -51,7 +51,7 @@ def plan_pipeline(costs: PipelineCosts) -> PipelineDecision:
 
 
 def best_mapping(costs: PipelineCosts) -> PipelinePlan | None:
-    """Return the quickest pipelined plan found; None where there is none."""
+    """Return the fastest pipelined plan found; None if none is feasible."""
     count, tasks = len(costs.hosts), len(costs.tasks)
     if (tasks + 1) ** count <= EXHAUSTIVE:
         every = (_sets(each, tasks) for each in product(range(NOBODY, tasks), repeat=count))
@@ -62,7 +62,7 @@ def best_mapping(costs: PipelineCosts) -> PipelinePlan | None:
 
 
 def best_alternating(costs: PipelineCosts) -> PipelinePlan | None:
-    """Return the quickest plan that has all tasks in turn on one set of hosts; None where there is none."""
+    """Return the fastest plan with all tasks in turn on one set of hosts; None if none is feasible."""
     numbers = range(len(costs.hosts))
     order = sorted(numbers, key=lambda host: float(costs.point[host]))
     if len(order) <= ALL_SUBSETS:
@@ -78,10 +78,9 @@ def best_alternating(costs: PipelineCosts) -> PipelinePlan | None:
 def climb(
     costs: PipelineCosts, tasks_of: list[int], most_tried: int = MAX_CANDIDATES
 ) -> PipelinePlan | None:
-    """Return the plan that an assignment comes to when hosts change their tasks as long as it is quicker.
+    """Return the plan of an assignment after a local search: hosts change their tasks while the plan gets faster.
 
-    Changes are tried one after the other from where the last was made, until none of them helps, or `most_tried`
-    were.
+    Changes are tried in turn, each from the last success, until no change helps or `most_tried` were tried.
     """
     best, tried, better = _plan(costs, tasks_of), 0, True
     while better:
@@ -100,7 +99,7 @@ def climb(
 
 
 def _changes(hosts: int, tasks: int) -> Iterator[dict[int, int | None]]:
-    """Yield what may be changed: a host has this task, or (None) two have each other's."""
+    """Yield the changes: a host gets another task, or (None) two hosts exchange their tasks."""
     for host, task in product(range(hosts), range(NOBODY, tasks)):
         yield {host: task}
     for one, other in combinations(range(hosts), 2):
@@ -117,7 +116,7 @@ def _changed(tasks_of: list[int], change: dict[int, int | None]) -> list[int]:
 
 
 def beginnings(costs: PipelineCosts) -> Iterator[list[int]]:
-    """Yield assignments: the quickest host to the task that has most to do for what it has; in two orders."""
+    """Yield starts: each host goes to the task with least speed so far; fastest hosts first, or in list order."""
     tasks = range(len(costs.tasks))
     numbers = range(len(costs.hosts))
     by_speed = sorted(numbers, key=lambda host: float(costs.point[host]))

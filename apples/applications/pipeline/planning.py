@@ -20,20 +20,20 @@ from apples.weather.conditions import Conditions
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """What to plan, and for what.
+    """The files and options of a plan.
 
     Attributes
     ----------
     file, hosts
         The files.
     settings
-        Parameters that are other than in the file, as text.
+        Parameters that differ from the file, as text.
     weather
         ``static``, or a recorded weather file.
     unit
-        Items that pass at a time, whatever would be best; 0: the best.
+        Items in a unit; 0: the best number.
     actuator
-        What starts a run: ``local`` or ``ssh``; empty: local, where all hosts are this machine.
+        Actuator of a run: ``local`` or ``ssh``; empty: local, if all hosts are this machine.
     """
 
     file: Path = Path("pipeline.toml")
@@ -46,7 +46,7 @@ class PipelineSpec:
 
 @dataclass(frozen=True)
 class PipelineExecution:
-    """What came of a run: the plan that was started, its seconds, and whether one process came to the same."""
+    """The outcome of a run: the plan, its seconds, and whether a single process gave the same result."""
 
     plan: PipelinePlan
     seconds: float
@@ -55,7 +55,7 @@ class PipelineExecution:
 
 @dataclass(frozen=True)
 class PipelineResult:
-    """What was decided, and what came of it; `execution` is None where nothing was started."""
+    """The decision and the outcome; `execution` is None if no process was started."""
 
     name: str
     costs: PipelineCosts
@@ -96,14 +96,14 @@ class PipelineResult:
 
 
 def plan_pipeline_file(spec: PipelineSpec) -> PipelineResult:
-    """Return which hosts would do which task, with which unit, and how long it would take.
+    """Return the hosts of each task, the best unit and the predicted duration.
 
     Raises
     ------
     hat.DocumentError, UsageError
-        What is wrong in the files.
+        The files are invalid.
     NoFeasiblePlanError
-        There is no mapping.
+        No mapping is feasible.
     """
     document = hat.read(spec.file, PipelineFile)
     if spec.unit:

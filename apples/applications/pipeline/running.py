@@ -1,7 +1,7 @@
 """`run_pipeline`: the best plan, run as one MPI program and verified.
 
-The rows of the tasks stand one below the other, so that a rank's place among them says which task it is at; the
-launchers, the application protocol and the digests of results are those of every other application.
+The rows of all tasks are concatenated, so the first row of a rank determines its task. Launchers, application
+protocol and digests of results are those of all other applications.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from apples.resources import Host, HostList, Network, read_host_list
 from apples.resources.schedule import Allocation
 
 RESERVED_PARAMETERS = ("rows", "unit", "iterations")
-"""Parameters that the program is told besides its own."""
+"""Parameters that the agent passes in addition to the program's own."""
 MAX_SILENCE_FACTOR = 5.0
-"""A program may say nothing for so many times its predicted time."""
+"""Multiple of the predicted time that a program may run without any message."""
 
 
 def run_pipeline(
@@ -39,24 +39,24 @@ def run_pipeline(
     verify: bool = True,
     began: Callable[[PipelineResult], None] | None = None,
 ) -> PipelineResult:
-    """Return what the best plan took, its result compared with that of the same program as one process.
+    """Run the best plan and compare its result with that of the same program as a single process.
 
-    Where tasks alternate a host has ranks of each, one after the other, for MPI counts a host's ranks together; on
-    one host with one slot a single rank does all.
+    If tasks alternate, each host has ranks of every task in turn, because MPI numbers a host's ranks
+    consecutively. On one host with one slot, a single rank does all tasks.
 
     Parameters
     ----------
     began
-        Is told the plan when nothing has been started yet.
+        Called with the plan before any process is started.
 
     Raises
     ------
     hat.DocumentError, UsageError
-        What is wrong in the files, or a program that is none.
+        The files are invalid, or the program file is.
     NoFeasiblePlanError
-        There is no mapping.
+        No mapping is feasible.
     LaunchError, ApplicationError, VerificationError
-        It cannot be started, fails, or came to something else.
+        The program cannot be started, fails, or gives another result.
     """
     result = plan_pipeline_file(spec)
     document, hosts = result.costs.document, read_host_list(spec.hosts)
@@ -124,7 +124,7 @@ def _launch_of(
     result: PipelineResult, plan: PipelinePlan, hosts: HostList, spec: PipelineSpec,
     shares: Sequence[Allocation],
 ) -> LaunchPlan:  # fmt: skip
-    """Return the launch of some shares of the tasks' rows, one below the other."""
+    """Return the launch of some shares of the tasks' concatenated rows."""
     costs = result.costs
     links = len(plan.rows) - 1
     iterations = ceil(costs.items / plan.unit) + links

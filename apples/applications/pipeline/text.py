@@ -31,7 +31,7 @@ def pipeline_text(document: PipelineDocument) -> str:
 
 
 def _why(document: PipelineDocument) -> str:
-    """Return why it is pipelined, or why the tasks alternate: both times, and the stage that binds each."""
+    """Return the reason of the mode: the times of both modes, and the bottleneck of each."""
     mode = document["mode"]
     if not document["others"]:
         where = "on one set in turn" if mode == "pipelined" else "on hosts of its own"
