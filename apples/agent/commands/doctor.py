@@ -1,4 +1,4 @@
-"""``apples doctor``: is this machine fit, and does a program keep the protocol."""
+"""``apples doctor``: check this machine, hosts of a list, or a program against the protocol."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The charts of plans, runs and demos: lanes and marks, each from a document.
+"""The charts of plans, runs and demos: each drawn from a document with lanes and marks.
 
-Predicted is hatched blue with round marks, measured solid orange with diamonds, everywhere.
+In all charts, predictions are hatched blue with round marks, measurements solid orange with diamonds.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 DRAWN = 12
-"""Repetitions that are drawn one by one, the last ones; all are in the table and in the JSON."""
+"""Number of last repetitions that are drawn singly; the table and the JSON have all."""
 BAR, REPETITION, STRIP = 16.0, 7.0, 17.0
-"""Least pixels of a bar, of a repetition in it, and of a strip."""
+"""Least heights in pixels: of a bar, of a repetition in it, and of a strip."""
 STACK_HEIGHT, GRID_HEIGHT = 230.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One host in one run: the forecast of its CPU, and the share it got while computing."""
+    """One host in one run: the forecast of its CPU share, and its share while computing."""
 
     host: str
     cpu: float
@@ -41,7 +41,7 @@ class Case:
 
 
 def methods(rows: Sequence[Document], runs: Mapping[str, Sequence[Document]]) -> Markup:
-    """Return predicted against measured iteration time of each method, a mark a repetition."""
+    """Return predicted against measured iteration time of each method, with a mark per repetition."""
     every = [run["execution"] for row in rows if row["runs"] for run in runs[row["method"]]]
     scale = Scale.over(
         [one["iteration_seconds"] for one in every],
@@ -103,7 +103,7 @@ def _fill(strip: Document, kinds: Sequence[str | None]) -> str:
 
 
 def rectangles(name: str, chosen: Document) -> Markup:
-    """Return the grid with the rectangle of each host where it is, its name inside where there is room."""
+    """Return the grid with the rectangle of each host, with its name inside if it fits."""
     own = chosen["strips"]
     kinds = list(dict.fromkeys(strip["implementation"] for strip in own))
     tiles = [strip["rectangle"] for strip in own]
@@ -128,7 +128,7 @@ def rectangles(name: str, chosen: Document) -> Markup:
 
 
 def forecasts(name: str, cases: Sequence[Case]) -> Markup:
-    """Return for each host the band of its forecast, and what it got, once for each repetition."""
+    """Return the band of the forecast and the measured share of each host, for each repetition."""
     lanes = []
     for host in dict.fromkeys(case.host for case in cases):
         lanes.append(Lane([([short(host)], "strong")]))
@@ -152,7 +152,7 @@ def forecasts(name: str, cases: Sequence[Case]) -> Markup:
 
 
 def times(name: str, execution: ExecutionInfo, limit: float) -> Markup:
-    """Return for each host of a run how one iteration's time was spent, on an axis up to `limit`."""
+    """Return the parts of one iteration of each host of a run, on an axis up to `limit`."""
     whole, lanes = execution["iteration_seconds"], []
     for host in execution["hosts"]:
         words: list[Formatted] = []
@@ -175,12 +175,12 @@ def times(name: str, execution: ExecutionInfo, limit: float) -> Markup:
 
 
 def promise(execution: Document, at_this_pace: float | None = None) -> Markup:
-    """Return the promise and what became of it on one axis.
+    """Return the promised interval and the measured time on one axis.
 
     Parameters
     ----------
     at_this_pace
-        The expected time of the whole run, if it has not ended; None: it has.
+        Expected time of the whole run while it runs; None after its end.
     """
     predicted, measured = execution["predicted_seconds"], execution["measured_seconds"]
     low, high = execution["interval"]

@@ -1,6 +1,6 @@
 """Results in a notebook: the first lines of their text, their table, and the chart of their page.
 
-The chart is an image with its style inside, so that neither styles nor names of one output touch another's.
+The chart is an image with its style inside, so that styles and names of one output do not affect another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DRAWN_HOSTS = 16
 
 
 def plan_html(document: PlanDocument) -> str:
-    """Return a plan: its first lines, a row a host, and its strips or rectangles to scale."""
+    """Return the HTML of a plan: its first lines, a row per host, and its strips or rectangles to scale."""
     chosen = document["chosen"]
     if chosen is None:
         return output(no_plan(document))
@@ -46,9 +46,9 @@ def plan_html(document: PlanDocument) -> str:
 
 
 def run_html(document: AgentRunDocument) -> str:
-    """Return a run: its first lines, a row a host, and where the time of an iteration went."""
+    """Return the HTML of a run: its first lines, a row per host, and a chart of an iteration's time."""
     execution = document["execution"]
-    assert execution is not None  # noqa: S101 - for the type checker: a `RunResult` has one
+    assert execution is not None  # noqa: S101 - for the type checker: a `RunResult` has an execution
     hosts = execution["hosts"]
     drawn = Markup()
     if 0 < len(hosts) <= DRAWN_HOSTS:
@@ -72,9 +72,9 @@ def output(
     Parameters
     ----------
     rows
-        The titles, then the cells of each row; the first one names the row.
+        The titles, then the cells of each row; the first cell names the row.
     more
-        How many hosts the table leaves out.
+        Number of hosts that the table leaves out.
     """
     parts = [Markup("<p>{}</p>").format(Markup("<br>").join("\n".join(lines).splitlines()))]
     if rows:
@@ -98,7 +98,7 @@ def _row(cells: Sequence[str]) -> Markup:
 
 
 def _image(drawn: Markup) -> Markup:
-    """Return a drawing as an image whose alternative text is its title and description."""
+    """Return a drawing as an image; its alternative text is the title and description."""
     file = picture(drawn, fixed(page("style.css.j2")))
     words = re.findall(r"<(?:title|desc) [^>]*>(.*?)</(?:title|desc)>", drawn)
     return Markup(

@@ -1,10 +1,10 @@
-"""A grid cut into rectangles, one a host, in columns of unequal widths that are cut into unequal rows.
+"""Partition of a grid into rectangles, one per host: columns of unequal widths, cut into unequal rows.
 
-The column-based partition of Beaumont, Boudet, Rastello and Robert 2001 ("Matrix multiplication on heterogeneous
-platforms"). A host's part of the communication is half the perimeter of its rectangle. Which hosts form a column,
-such that the sum of these is least, is found exactly by dynamic programming over the hosts sorted by their shares
-(`division`, `divisions`). Given the columns, `cut` finds the whole rows and columns with the least largest time,
-exactly too. Both are pure functions of numbers; what the numbers are is the planner's affair.
+The column-based partition of Beaumont, Boudet, Rastello and Robert 2001 ("Matrix multiplication on
+heterogeneous platforms"). A host's part of the communication is half the perimeter of its rectangle. Dynamic
+programming over the hosts, sorted by their shares, exactly finds the columns with the least sum of these
+(`division`, `divisions`). For given columns, `cut` finds the whole rows and columns with the least maximal
+time, also exactly. Both are pure functions of numbers from the planner.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ Numbers = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 
 PRECISION = 1e-12
-"""Relative width of the last bracket of a time; of `MANY` hosts or more 1e-6, less than a point of a host."""
+"""Relative precision of a time; with `MANY` hosts or more 1e-6, which is less than a point of a host."""
 MANY = 1000
 
 
 def division(shares: Sequence[float] | Numbers, rows: float, columns: float) -> list[int]:
-    """Return how many hosts each column has, in the order given, such that the sum of half perimeters is least.
+    """Return the number of hosts of each column, in the given order, with the least sum of half perimeters.
 
-    With m hosts in a column that has the part w of the grid's area, the half perimeters in it add up to rows +
-    m * w * columns. The best last column never begins earlier when there are more hosts (the costs have the
-    Monge property), so each host looks at a few beginnings only.
+    In a column with m hosts and the part w of the grid's area, the half perimeters add up to rows + m * w *
+    columns. With more hosts, the best last column never begins earlier (the costs have the Monge property), so
+    only a few beginnings are tried for each host.
 
     Parameters
     ----------
     shares
-        Of the grid's area; any scale. No other order than ascending or descending has a better division.
+        Shares of the grid's area, in any scale. An ascending or descending order has the best division.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def division(shares: Sequence[float] | Numbers, rows: float, columns: float) -> 
 
 
 def divisions(shares: Sequence[float] | Numbers, columns: float) -> list[list[int]]:
-    """Return `division` for every number of columns, one to as many as there are hosts.
+    """Return `division` for every number of columns, from one to the number of hosts.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def divisions(shares: Sequence[float] | Numbers, columns: float) -> list[list[in
 
 
 def _sizes(count: int, begin: Callable[[int, int], int]) -> list[int]:
-    """Return the sizes of columns, given where the last of the first so many hosts begins."""
+    """Return the sizes of columns; `begin` returns the first host of the last column of the first n hosts."""
     sizes: list[int] = []
     stop = count
     while stop:
@@ -100,16 +100,16 @@ def half_perimeters(rectangles: Sequence[Rectangle]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What each of some hosts takes, shape (hosts,).
+    """Time and memory of each host, shape (hosts,).
 
     Attributes
     ----------
     point_seconds
-        For a point.
+        Seconds per point.
     border_seconds
-        For its borders, however large it is.
+        Seconds at its borders, independent of the size.
     room
-        The most points that its memory holds, a border of one point all around included.
+        Largest number of points in its memory, including a border of one point all around.
     """
 
     point_seconds: Numbers
@@ -117,7 +117,7 @@ class Demands:
     room: Numbers
 
     def in_order(self, order: Sequence[int]) -> Demands:
-        """Return those of the hosts in another order."""
+        """Return the demands with the hosts in another order."""
         places = np.asarray(order, dtype=np.int64)
         return Demands(self.point_seconds[places], self.border_seconds[places], self.room[places])
 
@@ -125,7 +125,7 @@ class Demands:
 def proportional(
     sizes: Sequence[int], shares: Sequence[float], rows: int, columns: int
 ) -> list[Rectangle] | None:
-    """Return rectangles as near to the shares as largest remainders come; None where a host would have no point.
+    """Return rectangles nearest to the shares by largest remainders; None if a host would have no point.
 
     Examples
     --------
@@ -146,7 +146,7 @@ def proportional(
 def rectangles_of(
     sizes: Sequence[int], widths: Sequence[int], heights: Sequence[int]
 ) -> list[Rectangle]:
-    """Return the rectangles of columns of so many hosts and so wide, of hosts that are so high."""
+    """Return the rectangles of columns with these numbers of hosts and widths, and these heights of hosts."""
     found, rest, left = [], iter(heights), 0
     for size, width in zip(sizes, widths, strict=True):
         top = 0
@@ -159,13 +159,13 @@ def rectangles_of(
 
 
 def cut(sizes: Sequence[int], demands: Demands, rows: int, columns: int) -> list[Rectangle] | None:
-    """Return whole rows and columns with the least largest time, columns of so many hosts; exact.
+    """Return the rectangles with the least maximal time, for columns with `sizes` hosts; exact.
 
-    Within a time T a column of some width holds the rows that its hosts compute in T and have room for; it never
-    holds more when it is wider. So T is enough where the greatest widths at which every column holds all rows add
-    up to the grid: bisection on T, and in it on the widths of all columns at once.
+    Within a time T, a column of a given width holds the rows that its hosts compute in T and have memory for; a
+    wider column never holds more. So T suffices if the largest widths at which each column holds all rows add
+    up to the grid. Bisection on T contains a bisection on the widths of all columns at once.
 
-    None where the room of the hosts is too small for any width, or there are fewer rows or columns than hosts.
+    The result is None if the memory of the hosts is too small for any width, or if rows or columns are too few.
     """
     if len(sizes) > columns or max(sizes) > rows:
         return None
@@ -187,7 +187,7 @@ class _Cut:
         self.count = len(sizes)
 
     def tallest(self, seconds: Numbers, widths: Counts) -> Numbers:
-        """Return the most rows of each host, 0 to all, in columns of these widths and times, shape (columns,)."""
+        """Return the most rows of each host, 0 to all; `seconds` and `widths` have the shape (columns,)."""
         wide = np.repeat(np.maximum(widths, 1), self.sizes).astype(float)
         left = np.repeat(seconds, self.sizes) - self.demands.border_seconds
         rows = np.floor(left / (self.demands.point_seconds * wide) * (1 + 1e-15))
@@ -195,13 +195,13 @@ class _Cut:
         return np.asarray(np.clip(np.minimum(rows, held), 0.0, self.rows))
 
     def holds(self, seconds: Numbers, widths: Counts) -> npt.NDArray[np.bool_]:
-        """Whether each column holds all rows within its time, and each of its hosts one at least."""
+        """Return whether each column holds all rows within its time, with at least one row for each host."""
         tallest = self.tallest(seconds, widths)
         enough = np.add.reduceat(tallest, self.begins) >= self.rows
         return np.asarray(enough & (np.minimum.reduceat(tallest, self.begins) >= 1))
 
     def widest(self, seconds: float) -> Counts:
-        """Return the greatest width at which each column holds all rows; 0 where none does."""
+        """Return the largest width at which each column holds all rows; 0 if no width does."""
         times = np.full(self.count, seconds)
         points = np.maximum(seconds - self.demands.border_seconds, 0) / self.demands.point_seconds
         points = np.add.reduceat(np.minimum(points, self.demands.room), self.begins)
@@ -215,19 +215,19 @@ class _Cut:
         return np.asarray(low)
 
     def enough(self, seconds: float) -> bool:
-        """Whether the columns hold the grid within this time."""
+        """Return whether the columns hold the grid within this time."""
         widths = self.widest(seconds)
         return bool(widths.min() >= 1 and widths.sum() >= self.columns)
 
     def least_seconds(self) -> float | None:
-        """Return the least time that is enough, up to `PRECISION`; None where no time is."""
+        """Return the least sufficient time, up to `PRECISION`; None if no time suffices."""
         mine = self.demands
         alone = float((mine.border_seconds + mine.point_seconds * self.rows * self.columns).max())
         high = float(self.columns * self.rows / (1.0 / mine.point_seconds).sum())
         low = 0.0
         while not self.enough(high):
             if high > alone:
-                return None  # each of them could do all of it by then: it is room that lacks
+                return None  # each host alone would be fast enough: memory is missing
             low, high = high, high * 1.5
         while high - low > self.precision * high:
             middle = (low + high) / 2
@@ -238,7 +238,7 @@ class _Cut:
         return high
 
     def widths(self, seconds: float) -> Counts:
-        """Return widths that add up to the grid, none greater than holds, as even in proportion as can be."""
+        """Return widths that add up to the grid, each at most the largest width and nearly proportional to it."""
         most = self.widest(seconds)
         wanted = most * (self.columns / most.sum())
         widths = np.clip(np.floor(wanted), 1, most).astype(np.int64)
@@ -250,7 +250,7 @@ class _Cut:
         return np.asarray(widths)
 
     def heights(self, seconds: float, widths: Counts) -> Counts:
-        """Return heights that add up to the rows in every column, each column done as soon as can be."""
+        """Return heights that add up to the rows in every column, with the least time of each column."""
         low, high = np.zeros(self.count), np.full(self.count, seconds)
         while np.any(high - low > self.precision * high):
             middle = (low + high) / 2

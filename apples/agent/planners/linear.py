@@ -1,7 +1,7 @@
-"""`linear`: the paper's planner: all T_i equal, rows add up: one linear system, which may go negative.
+"""`linear`: the paper's planner, a linear system with equal T_i; strips may be negative.
 
-Berman et al. 1996, section 2.1, eq. 1. The rows are rounded only where all are positive; a negative
-strip is returned as it is, and the filter of section 2.3 refuses it.
+Berman et al. 1996, section 2.1, eq. 1. The rows are rounded only if all are positive. A negative strip is
+returned unchanged, and the filter of section 2.3 refuses it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def linear(resources: ResourceSet, information: InformationPool) -> Schedule:
 
 
 def solve(p: Seconds, information: InformationPool, resources: Sequence[Host]) -> Rows:
-    """Return the strips, any sign, from the linear system; the closed form must agree.
+    """Return the strips, of any sign, from the linear system; the closed form must agree.
 
-    Each equation is divided by its p_i and T counted in rows of the fastest host: no coefficient
-    exceeds 1, however unequal the hosts are.
+    Each equation is divided by its p_i, and T is measured in rows of the fastest host, so that no coefficient
+    exceeds 1.
     """
     total, border = information.application.rows, information.model.communication(resources)
     count, unit = len(resources), float(p.min())
@@ -61,7 +61,7 @@ def closed_form(p: Seconds, border: Seconds, total: float) -> float:
 
 
 def _rounded(rows: Rows, total: int) -> Sequence[float]:
-    """Return whole rows by largest remainder where every strip is positive, else the rows unchanged."""
+    """Return whole rows by largest remainder if every strip is positive, else the rows unchanged."""
     if np.any(rows <= 0):
         return [float(r) for r in rows]
     return largest_remainder(rows.tolist(), total)

@@ -1,7 +1,7 @@
 """`milp`: the same balance as a mixed-integer program, for side constraints on cost, hosts and sites.
 
-The chain's order is kept; which of its hosts work is the program's choice. A path variable y_ij says
-that j follows i, so that the border costs are those of the hosts really side by side.
+The program keeps the chain's order and chooses the hosts that work. A path variable y_ij is 1 if j follows i,
+so that border costs are those of actual neighbours.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apples.resources.schedule import Schedule
 
 TIME_LIMIT_SECONDS = 60
 EXHAUSTIVE_HOSTS = 16
-"""Up to here any hosts of the chain may be skipped; beyond it, at most `REACH` in a row."""
+"""Up to this number, any hosts of the chain may be skipped; above, at most `REACH` in a row."""
 REACH = 4
 _solving = Lock()
 """Held while HiGHS solves: its thread pool belongs to the process."""
@@ -33,9 +33,9 @@ def milp(
     *,
     solver: pulp.LpSolver | None = None,
 ) -> Schedule:
-    """Return the schedule with the least T (or cost) under the user's limits; empty when there is none.
+    """Return the schedule with the least T (or cost) under the user's limits; empty if none is feasible.
 
-    Speeds that depend on the rows are taken at equal strips, as in the linear planner.
+    Speeds that depend on the rows are evaluated at equal strips, as in the linear planner.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def milp(
     """
     program = _Program(resources, information)
     with _solving:
-        # A solver that wants another number of threads than the pool has refuses to begin, so an earlier solver's
-        # pool is released.
+        # HiGHS fails if a solver needs another number of threads than its pool has, so an earlier solver's pool
+        # is released.
         highspy.Highs.resetGlobalScheduler(True)
         status = program.problem.solve(solver or _Solver(threads=1, timeLimit=seconds))
-    # Of a solution within the time limit that is not proven the best, PuLP's status is "optimal".
+    # PuLP's status is "optimal" even for an unproven solution at the time limit.
     stopped = program.problem.sol_status == pulp.LpSolutionIntegerFeasible
     if status == pulp.LpStatusNotSolved or stopped:
         raise DeadlineError(
@@ -74,7 +74,7 @@ def milp(
 
 
 class _SilentHighs(highspy.Highs):
-    """HiGHS without its banner, which the first instance of a process prints as it enables its callbacks."""
+    """HiGHS without its banner; the first instance of a process would print it with its callbacks."""
 
     def enableCallbacks(self) -> None:  # noqa: N802 - HiGHS calls it so
         self.silent()
@@ -82,7 +82,7 @@ class _SilentHighs(highspy.Highs):
 
 
 class _Solver(pulp.HiGHS):  # type: ignore[misc]
-    """PuLP's interface to HiGHS, over an instance that prints nothing, to the exact optimum."""
+    """PuLP's interface to HiGHS, with an instance that prints nothing, to the exact optimum."""
 
     def createAndConfigureSolver(self, lp: pulp.LpProblem) -> None:  # noqa: N802 - PuLP calls it so
         lp.solverModel = _SilentHighs()  # type: ignore[no-untyped-call]
@@ -94,8 +94,8 @@ class _Solver(pulp.HiGHS):  # type: ignore[misc]
 class _Program:
     """The variables and constraints, in rows and in units of the best single host's time.
 
-    The unit keeps the coefficients near 1: with milliseconds beside thousands of rows a solver's
-    absolute tolerance of 1e-7 would be worth rows.
+    The unit keeps the coefficients near 1. With milliseconds and thousands of rows together, a solver's
+    absolute tolerance of 1e-7 would amount to rows.
     """
 
     def __init__(self, resources: ResourceSet, information: InformationPool) -> None:
@@ -129,7 +129,7 @@ class _Program:
         self._limits()
 
     def _path(self) -> None:
-        """Let the used hosts form one path along the chain."""
+        """Add the constraints that the used hosts form one path along the chain."""
         problem, used, follows = self.problem, self.used, self.follows
         count = range(len(used))
         first = [problem.add_variable(f"f{i}", cat="Binary") for i in count]
@@ -148,7 +148,7 @@ class _Program:
         problem += pulp.lpSum(self.rows) == self.total
 
     def _times(self) -> None:
-        """Let T be no less than any host's computing and communicating."""
+        """Add the constraints that T is at least each host's computing and communicating."""
         for i in range(len(self.hosts)):
             borders = [self.border[pair] * y for pair, y in self.follows.items() if i in pair]
             if self.information.model.borders_at_once and borders:
@@ -205,6 +205,6 @@ class _Program:
 
 
 def _pairs(count: int) -> Sequence[tuple[int, int]]:
-    """Return the pairs (i, j), i before j, that may be neighbours when the hosts between are skipped."""
+    """Return the pairs (i, j), i before j, that may be neighbours if the hosts between are skipped."""
     reach = count if count <= EXHAUSTIVE_HOSTS else REACH
     return [(i, j) for i in range(count) for j in range(i + 1, min(count, i + reach + 1))]

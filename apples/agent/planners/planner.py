@@ -8,7 +8,7 @@ A planner is a plain callable: ``planner(resources, information) -> Schedule``. 
 - Hosts without work are listed in `Schedule.dropped`.
 - It is pure: the same two arguments give the same schedule.
 
-A user's own is ``--planner module:name`` or ``file.py:name``. `equal_strips` is the simplest.
+A user's own planner is ``--planner module:name`` or ``file.py:name``. `equal_strips` is the simplest planner.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def schedule(
 
 
 def by_threads(schedule: Schedule, information: InformationPool) -> Schedule:
-    """Return the schedule by threads in the place of ranks, where it is of one host and estimated to be faster so.
+    """Return the schedule by threads instead of ranks, if it has one host and is estimated to be faster so.
 
-    It stays unchanged where the template has no such implementation for the host, where no calibration measured
-    that implementation there, or where the host has a rectangle.
+    It stays unchanged if the template has no such implementation for the host, if no calibration measured that
+    implementation there, or if the host has a rectangle.
     """
     if len(schedule.allocations) != 1 or schedule.rectangles:
         return schedule
@@ -59,9 +59,9 @@ def by_threads(schedule: Schedule, information: InformationPool) -> Schedule:
 
 
 def equal_strips(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return the schedule with equal rows on every host; the first hosts get one row more if rows remain.
+    """Return the schedule with equal rows on all hosts; the first hosts get one row more where needed.
 
-    A compile-time block distribution ignores the speed of the hosts in this way. The paper's method 1 cuts
+    This is a compile-time block distribution, independent of the hosts' performance. The paper's method 1 cuts
     square blocks (HPF); this planner cuts equal strips, and the tables state that.
     """
     rows = equal_parts(information.application.rows, len(resources))

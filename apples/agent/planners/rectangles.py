@@ -1,8 +1,8 @@
-"""`rectangles`, `strips_or_rectangles` and `equal_blocks`: planners of hosts that have rectangles of the grid.
+"""`rectangles`, `strips_or_rectangles` and `equal_blocks`: planners that give hosts rectangles of the grid.
 
-`columns` has the algorithm: the partition with the least sum of half perimeters, and its whole rows and columns.
-Here its numbers are worked out: seconds of a point and of the borders from the model, which depend on the
-rectangles themselves and are asked for again until they settle.
+`columns` has the algorithm: the partition with the least sum of half perimeters, and its whole rows and
+columns. This module computes its input from the model: seconds per point and at the borders. These depend on
+the rectangles themselves, so they are iterated until they converge.
 """
 
 from __future__ import annotations
@@ -31,23 +31,22 @@ from apples.resources.apportionment import equal_parts
 from apples.resources.schedule import Allocation, Rectangle, Schedule
 
 ROUNDS = 4
-"""How often the rectangles are made again with the borders that they turned out to have."""
-# The least volume is not the least time: a rectangle has more neighbours than a strip, and each
-# costs a latency.
+"""Iterations of rectangles and their borders."""
+# The least volume is not the least time: a rectangle has more neighbours than a strip, and each adds a latency.
 FEW = 16
-"""Of up to so many hosts every number of columns is compared; of more, the one with the least half perimeters."""
+"""Up to this number of hosts, every number of columns is compared; above, the least half perimeters decide."""
 MIN_ROOM = 9
-"""Points that a host must have memory for: one, and those around it."""
+"""Least points in a host's memory: one point and the eight around it."""
 TRIED = 2
-"""Divisions into columns, the most promising first, that whole rows and columns are found for and have memory."""
+"""Promising divisions into columns for which whole rows and columns are computed."""
 
 
 def rectangles(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return the schedule of rectangles with the least largest T_i that was found; empty where none fits.
+    """Return the best schedule of rectangles found, with the least maximal T_i; empty if none fits.
 
-    The hosts are taken in the order of their shares, in which the sum of half perimeters is least, and in the
-    order of the set, in which hosts of a site are side by side. A host that would have a single row and
-    delays all others is dropped, unless fewer than `minimum_hosts` would remain.
+    It tries the hosts in the order of their shares, with the least sum of half perimeters, and in the order of
+    the set, with hosts of a site side by side. A host with a single row that delays all others is dropped,
+    unless fewer than `minimum_hosts` would remain.
     """
     plan = _Planning(information.for_rectangles)
     room = plan.model.room(resources) >= MIN_ROOM
@@ -70,9 +69,9 @@ def rectangles(resources: ResourceSet, information: InformationPool) -> Schedule
 
 
 def strips_or_rectangles(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return strips by `time_balancing`, or `rectangles` where these are estimated to be faster.
+    """Return strips by `time_balancing`, or `rectangles` if these are estimated to be faster.
 
-    A program that takes strips alone has strips.
+    A program that accepts only strips gets strips.
     """
     strips = time_balancing(resources, information)
     if not information.takes_rectangles:
@@ -81,17 +80,17 @@ def strips_or_rectangles(resources: ResourceSet, information: InformationPool) -
     if not found.allocations:
         return strips
     if sum(strips.rows) != information.application.rows or min(strips.rows) < 1:
-        return found  # there is no memory, or there are no rows, for strips
+        return found  # too little memory or too few rows for strips
     one, other = (information.model_of(each).iteration_seconds(each) for each in (found, strips))
     return found if one < other else strips
 
 
 def equal_blocks(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return the schedule that gives every host a block of the same size, as near to a square as p hosts allow.
+    """Return the schedule with equal blocks on all hosts, as nearly square as p hosts allow.
 
-    HPF's DISTRIBUTE (BLOCK, BLOCK) onto a grid of processors, the paper's method 1: the p hosts in their order,
-    row by row, in as many columns as the greatest divisor of p that is not above its root; a prime number of
-    hosts has strips. The speed of the hosts is ignored.
+    This is HPF's DISTRIBUTE (BLOCK, BLOCK) onto a grid of processors, the paper's method 1. The p hosts stand
+    in their order, row by row; the number of columns is the greatest divisor of p up to its square root. A
+    prime number of hosts gets strips. The hosts' performance is ignored.
     """
     information = information.for_rectangles
     application = information.application
@@ -106,7 +105,7 @@ def equal_blocks(resources: ResourceSet, information: InformationPool) -> Schedu
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Rectangles of some hosts, what an iteration of them takes, and each host's T_i."""
+    """Rectangles of a set of hosts, their iteration time, and each host's T_i."""
 
     hosts: Sequence[Host]
     rectangles: Sequence[Rectangle]
@@ -115,7 +114,7 @@ class _Found:
 
     @property
     def idle(self) -> Host | None:
-        """The host that takes longest, where it could have hardly less to do; None where it could."""
+        """The host with the longest time if it has only one row, so that it cannot have less work; else None."""
         last = int(self.busy.argmax())
         return self.hosts[last] if self.rectangles[last].rows == 1 else None
 
@@ -133,11 +132,11 @@ class _Planning:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the whole."""
+        """Rows and columns of the whole grid."""
         return self.information.application.rows, self.information.application.columns
 
     def best(self, hosts: Sequence[Host]) -> _Found | None:
-        """Return the best rectangles found that give every one of these hosts some points."""
+        """Return the best rectangles found in which each of these hosts has points."""
         if not hosts:
             return None
         demands = self.demands(hosts)
@@ -147,7 +146,7 @@ class _Planning:
         return min(fitting, key=lambda found: found.seconds, default=None)
 
     def demands(self, hosts: Sequence[Host]) -> Demands:
-        """Return what hosts take per point where all have the same, borders apart."""
+        """Return the demands of hosts with equal parts, without borders."""
         rows, columns = self.grid
         row = self.model.seconds_per_row(hosts, rows)
         return Demands(row / columns, np.zeros(len(hosts)), self.model.room(hosts))
@@ -155,7 +154,7 @@ class _Planning:
     def promising(
         self, hosts: Sequence[Host], shares: Seconds
     ) -> list[tuple[list[Host], list[int], list[int]]]:
-        """Return hosts in an order, that order, and the sizes of columns; the most promising first."""
+        """Return ordered hosts, their order, and the sizes of columns, the most promising first."""
         rows, columns = self.grid
         orders = [np.argsort(-shares, kind="stable").tolist(), list(range(len(hosts)))]
         orders = orders[: 1 + (orders[0] != orders[1])]
@@ -177,7 +176,7 @@ class _Planning:
     def settled(
         self, hosts: Sequence[Host], order: Sequence[int], sizes: Sequence[int], demands: Demands
     ) -> _Found | None:
-        """Return the best rectangles of a division, with the borders that they turn out to have."""
+        """Return the best rectangles of a division, iterated with the borders of the last rectangles."""
         rows, columns = self.grid
         mine, best = demands.in_order(order), None
         for _ in range(ROUNDS if len(hosts) <= FEW else 2):
@@ -202,15 +201,15 @@ class _Planning:
 
 
 def _shares(demands: Demands, points: int) -> Seconds:
-    """Return how many points each host would compute if all were done together, at most those it has room for."""
+    """Return the points of each host if all finish at the same time, at most the points in its memory."""
     speed, room = 1.0 / demands.point_seconds, demands.room
     if room.sum() <= points:
         return room
-    # Points held at the time when each host's room is full, the first such host first.
+    # Total points when the memory of each host is full, in the order in which the hosts fill up.
     full = room / speed
     order = np.argsort(full, kind="stable")
     filled = np.append(0.0, np.cumsum(room[order])[:-1])
-    free = np.cumsum(speed[order][::-1])[::-1]  # speed of the hosts whose room is not full before
+    free = np.cumsum(speed[order][::-1])[::-1]  # speed of the hosts that are not full before
     seconds = (points - filled) / free
     return np.asarray(np.minimum(speed * seconds[np.argmax(seconds <= full[order])], room))
 

@@ -1,9 +1,8 @@
 """`time_balancing`: whole rows, memory caps, any increasing T_i(rows); exact for a given chain.
 
-The smallest T such that every host computes and communicates within T and the rows add up to the grid
-is found by bisection: the rows that fit into T never fall when T grows. Largest remainder is no
-better than naive rounding (mean 6.6 % against 6.5 % above the integer optimum at 64 rows on 8 hosts),
-bisection is exact.
+Bisection finds the least T within which the hosts compute and communicate all rows of the grid: the rows that
+fit into T never decrease as T grows. Bisection is exact, while largest remainder is no better than naive
+rounding (mean 6.6 % against 6.5 % above the integer optimum at 64 rows on 8 hosts).
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from apples.resources.schedule import Schedule
 
 RELATIVE_PRECISION = 1e-14
 MAX_STAYED = 4
-"""Steps of false position in a row that leave the same end: then the middle is taken once."""
+"""Consecutive steps of false position that keep the same end, before one step of bisection."""
 Counts = npt.NDArray[np.int64]
 
 
 def time_balancing(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return the schedule with the least largest T_i; hosts that would get nothing are dropped.
+    """Return the schedule with the least maximal T_i; hosts without work are dropped.
 
-    A host gets nothing when its border and one row take longer than the others need for the whole
-    grid. It is dropped, the chain closes up and is solved again; unless that takes longer (the
-    host stands between two that are far apart), the others lack the memory to do without it, or
-    fewer than `minimum_hosts` would remain.
+    A host gets no work if its border and one row take longer than the others need for the whole grid. It is
+    dropped, and the rest of the chain is solved again. It stays if the time would be longer without it (the
+    host stands between two distant hosts), if the others lack the memory, or if fewer than `minimum_hosts`
+    would remain.
     """
     model, total = information.model, information.application.rows
     hosts, dropped = list(resources), []
@@ -48,7 +47,7 @@ def time_balancing(resources: ResourceSet, information: InformationPool) -> Sche
 
 
 def balanced(resources: ResourceSet, information: InformationPool) -> Schedule:
-    """Return the schedule with the least largest T_i that gives every one of these hosts work."""
+    """Return the schedule with the least maximal T_i in which each of these hosts has work."""
     rows = balance(information.model, resources, information.application.rows)
     return schedule(information, resources, (int(r) for r in rows), "time_balancing")
 
@@ -56,7 +55,7 @@ def balanced(resources: ResourceSet, information: InformationPool) -> Schedule:
 def _without_an_idle_host(
     model: ModelTemplate, hosts: Sequence[Host], rows: Counts, total: int
 ) -> tuple[int, Counts] | None:
-    """Return the index of a host to drop and the rows of the others; None when all should stay."""
+    """Return the index of a host to drop and the rows of the others; None if all should stay."""
     caps = model.caps(hosts, total)
     for idle in _idle_hosts(model, hosts, total):
         others = [*hosts[:idle], *hosts[idle + 1 :]]
@@ -72,15 +71,15 @@ def _longest(model: ModelTemplate, hosts: Sequence[Host], rows: Counts) -> float
 
 
 def balance(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Counts:
-    """Return whole rows, each from the model's least to the host's memory cap, that minimise the largest T_i.
+    """Return whole rows with the least maximal T_i, each from the model's least rows to the host's memory cap.
 
-    Where the caps hold fewer rows than the grid has, the caps themselves are returned; where there
-    are more hosts than rows, one row each: neither adds up, and a filter says so.
+    If the caps add up to less than the grid, the caps are returned; with more hosts than rows, one row each.
+    Neither adds up to the grid, and a filter refuses it.
 
     Raises
     ------
     ModelError
-        The model gave a time that is not a finite number of seconds, or that fell as rows grew.
+        The model returned a time that is not finite, or that fell as rows grew.
     """
     caps = np.maximum(model.caps(hosts, total), 1)
     if caps.sum() <= total:
@@ -101,9 +100,9 @@ def balance(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Counts:
 def rows_by(
     model: ModelTemplate, hosts: Sequence[Host], border: Seconds, total: int, seconds: float
 ) -> int:
-    """Return how many rows all hosts of a set can have done after so many seconds, a hair more than that.
+    """Return an upper bound of the rows that all hosts of a set compute within `seconds`.
 
-    Where these are fewer than the grid has, `balance` takes longer.
+    If it is less than the rows of the grid, `balance` takes longer than `seconds`.
     """
     caps = np.maximum(model.caps(hosts, total), 1)
     least = np.minimum(model.least_rows(hosts, total), caps)
@@ -112,13 +111,13 @@ def rows_by(
 
 
 def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple[Counts, Counts]:
-    """Return the rows that fit into some time, fewer than the total, and into a later one, enough.
+    """Return the rows that fit into a time that is too short, and into a longer time that suffices.
 
-    No host's two numbers differ by more than one row, or the times are as close as floats allow.
+    The two numbers differ by at most one row on each host, or the times are as close as floats allow.
     """
     low, high = 0.0, max(start, 1e-300)
     few, many = rows(low), rows(high)
-    # Doubling first: 1100 times take the smallest float to the largest.
+    # Doubling first: 1100 steps lead from the smallest float to the largest.
     for _ in range(1100):
         if many.sum() >= total:
             break
@@ -129,9 +128,9 @@ def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple
             code="prediction-invalid",
             field="rows",
         )
-    # Then false position, with few.sum() < total <= many.sum() at every step; an end that stays is drawn nearer by
-    # halving how far off it is taken to be (Illinois). Rows hardly bend over time, so this takes a third of the
-    # steps of bisection, which is left for where they do.
+    # Then false position, with few.sum() < total <= many.sum() at every step. The error of an end that stays is
+    # halved (Illinois method). Rows are nearly linear in time, so this takes a third of the steps of bisection,
+    # which remains for other cases.
     below, above, stayed = few.sum() - total + 0.5, many.sum() - total + 0.5, 0
     while (many - few).max() > 1 and high - low > RELATIVE_PRECISION * high:
         middle = high - above * (high - low) / (above - below)
@@ -153,7 +152,7 @@ def _bracket(rows: Callable[[float], Counts], start: float, total: int) -> tuple
 def _fill(
     model: ModelTemplate, hosts: Sequence[Host], few: Counts, many: Counts, total: int
 ) -> Counts:
-    """Return `few` plus as many of the rows up to `many` as are missing, the quickest first."""
+    """Return `few` plus the missing rows, taken from `many` with the fastest hosts first."""
     rows = few.copy()
     border = model.communication(hosts)
     while (missing := int(total - rows.sum())) > 0:
@@ -165,12 +164,12 @@ def _fill(
 
 
 def _step(missing: int, rows: Counts, many: Counts) -> int:
-    """Return how many hosts may take a row at once: all that are missing if each lacks but one."""
+    """Return the number of rows to add at once: all missing rows if each host may add at most one."""
     return missing if int((many - rows).max()) <= 1 else 1
 
 
 def _idle_hosts(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Iterator[int]:
-    """Yield the indices of hosts the grid could be computed without, the dearest first."""
+    """Yield the indices of hosts without which the others could compute the grid, the slowest first."""
     if len(hosts) == 1:
         return
     caps = model.caps(hosts, total)
@@ -185,7 +184,7 @@ def _idle_hosts(model: ModelTemplate, hosts: Sequence[Host], total: int) -> Iter
     for i in np.argsort(-soonest, kind="stable"):
         within = np.clip(fit(soonest[i] - border), 0, caps)
         if within.sum() - within[i] < total:
-            return  # by the time this host has done its least, the others have not done the grid
+            return  # the others have not computed the grid when this host has computed its least rows
         if caps.sum() - caps[i] >= total:
             yield int(i)
 

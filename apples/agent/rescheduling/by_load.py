@@ -1,9 +1,9 @@
-"""`LoadRescheduling`: one running application, moved by a scheduling policy that looks at the loads of hosts.
+"""`LoadRescheduling`: move one running application by a scheduling policy for the loads of hosts.
 
-The policies are Dynamite's decider and the one with payback (`apples.scheduling.policies.migration`), the same
-that a scheduler has: they are shown a cluster of one job and of the other hosts that it may use. What they see of
-hosts is what the load monitor measures there; processes of the job itself are no others. What a policy moves is
-one host for another, in its place in the strip, with its rows; the other hosts keep theirs.
+The policies are Dynamite's decider and the policy with payback (`apples.scheduling.policies.migration`), as in
+a scheduler. Their input is a cluster with one job and the other hosts that it may use. Loads come from the load
+monitor, without the job's own processes. A policy replaces a host by another, which takes its place in the
+chain and its rows; the other hosts keep theirs.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from apples.weather.load.remote import load_slaves
 from apples.weather.load.snapshot import NodeSnapshot
 
 EVERY_SECONDS = 2.0
-"""Between two snapshots of a host."""
+"""Seconds between two snapshots of a host."""
 ASKED_SECONDS = 0.5
-"""Between two decisions: the snapshots of hosts do not come at one time."""
+"""Seconds between two decisions: the snapshots of hosts arrive at different times."""
 ROWS_SECONDS = 10.0
-"""Between two queries for the rows of hosts that stay the same: the program may balance them."""
+"""Seconds between two queries for the rows of the same hosts: the program may balance them itself."""
 THE_JOB = 1
 Hear = Callable[[NodeSnapshot], None]
 Watch = Callable[[HostList, Collection[Host], Hear], AbstractContextManager[Any]]
-"""Has the hosts of a list monitored, of which some are other machines, for as long as the context lasts."""
+"""Monitors the hosts of a list, including the given other machines, while its context lasts."""
 
 
 def watched(
     hosts: HostList, far: Collection[Host], hear: Hear
 ) -> AbstractContextManager[LoadMonitor]:
-    """Return the load monitor of some hosts; what cannot be measured is said on standard error."""
+    """Return the load monitor of hosts; it prints failed measurements to standard error."""
 
     def problem(machine: str, text: str) -> None:
         if text:
@@ -58,24 +58,24 @@ def watched(
 
 
 class LoadRescheduling:
-    """Moves a running application by the loads of its hosts, and off those whose owner is back.
+    """Moves a running application by the loads of its hosts, and off hosts in use by their owner.
 
-    A `Coordinator` is handed it with the estimate it starts: ``coordinator.actuate(estimate,
+    Pass it to a `Coordinator` together with the estimate: ``coordinator.actuate(estimate,
     LoadRescheduling("migrate"))``.
 
     Parameters
     ----------
     policy
-        ``migrate``, ``decider``, or your own that yields `Migrate`.
+        ``migrate``, ``decider``, or your own policy that yields `Migrate`.
     watch
-        Who monitors the hosts.
+        Starts the monitor of the hosts.
     options
-        Of a policy that is named: `shorter`, `horizon`, `threshold`, ..
+        Options of a built-in policy: `shorter`, `horizon`, `threshold`, ..
 
     Raises
     ------
     UsageError
-        No such policy or option, or a policy that does not look at loads. Permanent.
+        Unknown policy or option, or a policy that does not use loads. Permanent.
 
     Examples
     --------
@@ -111,7 +111,7 @@ class LoadRescheduling:
     def __call__(
         self, coordinator: Coordinator, execution: Execution, estimate: Estimate
     ) -> AdaptiveExecution:
-        """Return the execution of an estimate, moved by the policy while it runs."""
+        """Return the execution of an estimate; the policy moves it while it runs."""
         rescheduler = LoadRescheduler(coordinator, self.policy, execution.mark)
         information = coordinator.information
         mine = estimate.schedule.resources
@@ -126,12 +126,12 @@ class LoadRescheduling:
 
 
 class LoadRescheduler:
-    """Asks a policy what to do with one running application, after its progress messages.
+    """Applies a policy to one running application, after its progress messages.
 
     Parameters
     ----------
     mark
-        Of the application's own processes: what they want of a host is not wanted by others.
+        Mark of the application's own processes, which do not count as other load.
     """
 
     def __init__(self, coordinator: Coordinator, policy: SchedulingPolicy, mark: str) -> None:
@@ -149,11 +149,11 @@ class LoadRescheduler:
             self._known[name] = self._known[name]._replace(speed=pace)
 
     def hear(self, one: NodeSnapshot) -> None:
-        """Take in the means of a host's latest snapshots, from any thread."""
+        """Store the means of a host's latest snapshots; any thread may call it."""
         self._heard[one.host] = one
 
     def __call__(self, run: AdaptiveExecution) -> None:
-        """Ask the policy, and move the application where it says."""
+        """Ask the policy, and make the moves that it decides."""
         now, last = self.coordinator.clock(), run.performance.last
         if last is None or now - self._asked < ASKED_SECONDS:
             return
@@ -172,7 +172,7 @@ class LoadRescheduler:
         cluster = self._cluster(nodes, rows, heard, now, last, rate, messages)
         for decision in self.policy.decide(cluster):
             if isinstance(decision, Migrate):
-                self._moved = now  # a refusal too is for a while
+                self._moved = now  # also after a refusal, to delay the next move
                 chosen = [nodes[number] for number in sorted(decision.nodes)]
                 try:
                     self._move(run, cluster, chosen, decision.reason)
@@ -180,13 +180,13 @@ class LoadRescheduler:
                     return
 
     def _rows(self, run: AdaptiveExecution, own: list[str], now: float) -> list[int]:
-        """Return the rows of the application's hosts; it is asked when they are others, and now and then."""
+        """Return the rows of the application's hosts; query them after a change of hosts, and periodically."""
         if list(self._last_rows) != own or now - self._rows_asked > ROWS_SECONDS:
             self._last_rows, self._rows_asked = run.rows(), now
         return [self._last_rows.get(name, 0) for name in own]
 
     def _usable(self) -> list[str]:
-        """Return the hosts that it may be moved to."""
+        """Return the hosts to which the application may move."""
         coordinator = self.coordinator
         usable, _ = coordinator.selector.usable_hosts(coordinator.information)
         return [host.name for host in usable]
@@ -201,7 +201,7 @@ class LoadRescheduler:
         rate: IterationRate | None,
         messages: tuple[tuple[int, int, float], ...],
     ) -> ClusterState:
-        """Return what the policy is shown: the first nodes are the application's, and have these rows."""
+        """Return the policy's input: the first nodes are the application's, with these rows."""
         count = len(rows)
         seconds = rate.iteration_seconds if rate else 0.0
         left = (last.iterations - last.iteration) * seconds if rate else math.inf
@@ -224,7 +224,7 @@ class LoadRescheduler:
     def _messages(
         self, run: AdaptiveExecution, own: list[str]
     ) -> tuple[tuple[int, int, float], ...]:
-        """Return the bytes of an iteration: as the program's arrays say, else as template and map declare them."""
+        """Return the bytes of an iteration: as the program's arrays report, else as the template declares them."""
         counted = run.array_messages.per_iteration()
         place = {name: number for number, name in enumerate(own)}
         if counted and all({*pair} <= place.keys() for pair in counted):
@@ -242,7 +242,7 @@ class LoadRescheduler:
         chosen: list[str],
         reason: str,
     ) -> None:
-        """Put the hosts chosen anew in the place of those that are left, and record it."""
+        """Replace the hosts to leave by the newly chosen hosts, and record the move."""
         coordinator, rows = self.coordinator, run.rows()
         loads = {load.name: load for load in cluster.loads}
         pace = {name: load.speed * load.share for name, load in loads.items()}

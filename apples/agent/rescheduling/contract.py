@@ -1,7 +1,7 @@
-"""`PerformanceContract` and `PerformanceMonitor`: what an application is expected to take, and what it takes.
+"""`PerformanceContract` and `PerformanceMonitor`: expected and measured times of an application.
 
-The monitor turns the progress messages of a run into an `IterationRate`, the means over a sliding window; the
-contract says whether that rate violates the prediction the application was started on.
+The monitor turns the progress messages of a run into an `IterationRate`, the means over a sliding window. The
+contract decides whether that rate violates the prediction of the started plan.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from apples.resources.schedule import Estimate
 from apples.ui.units import duration
 
 TOLERANCE = 0.2
-"""Relative difference from which a measured time violates the contract, in either direction."""
+"""Least relative difference of a measured time that violates the contract, in either direction."""
 WINDOW_SECONDS = 2.0
-"""Length of the window; in a shorter one every short disturbance would count."""
+"""Length of the window; in a shorter window every short disturbance would count."""
 SETTLING_SECONDS = 0.5
 MIN_SAMPLES = 3
-"""A window holds at least so many intervals between messages, however long they take."""
+"""Least number of intervals between messages in a window, of any length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class IterationRate:
     compute_seconds
         By host, the computing in one iteration.
     seconds, iterations
-        How long the window is.
+        Length of the window.
     error
-        Standard error of the least certain of these means, relative to it.
+        Largest relative standard error of these means.
     """
 
     iteration_seconds: float
@@ -52,7 +52,7 @@ class IterationRate:
 
 @dataclass(frozen=True, slots=True)
 class PerformanceContract:
-    """The times an application is expected to take on the hosts it has (Vraalsen et al. 2001).
+    """The expected times of an application on its hosts (Vraalsen et al. 2001).
 
     Attributes
     ----------
@@ -67,16 +67,16 @@ class PerformanceContract:
 
     @classmethod
     def of(cls, estimate: Estimate) -> PerformanceContract:
-        """Return the contract that an estimate amounts to."""
+        """Return the contract of an estimate."""
         return cls(
             estimate.iteration_seconds,
             {one.host.name: one.compute_seconds for one in estimate.hosts},
         )
 
     def violation(self, rate: IterationRate) -> str:
-        """Return which host violates the contract, in words; empty when none does.
+        """Return the violation of the contract in words, with the host; empty without a violation.
 
-        A host's computing counts in both directions: one that is faster than promised could take more rows.
+        A host's computing counts in both directions: a host faster than promised could take more rows.
 
         Examples
         --------
@@ -89,7 +89,7 @@ class PerformanceContract:
         worst, line = TOLERANCE, ""
         for host, promised in self.compute_seconds.items():
             measured = rate.compute_seconds.get(host)
-            # What is short beside the iteration makes no difference, however wrong it is.
+            # Computing that is short compared with the iteration does not matter, even with a large error.
             if measured is None or max(measured, promised) < TOLERANCE * rate.iteration_seconds:
                 continue
             off = max(measured, promised) / max(min(measured, promised), 1e-12) - 1.0
@@ -111,13 +111,13 @@ class PerformanceMonitor:
     Attributes
     ----------
     window
-        Seconds that a mean is taken over.
+        Length of the window for the means, in seconds.
     settling
-        Seconds after a change in which messages are ignored: they may have been sent before it.
+        Seconds after a change in which messages are ignored: they may be from before the change.
     last
         The newest progress.
     since
-        When the hosts or their rows last changed, on the clock's scale.
+        Time of the last change of hosts or rows, on the clock's scale.
     """
 
     window: float = WINDOW_SECONDS
@@ -132,7 +132,7 @@ class PerformanceMonitor:
         self.since = self.clock()
 
     def observe(self, progress: Progress) -> None:
-        """Take in a progress message; other hosts than before begin a new window."""
+        """Add a progress message; a change of hosts begins a new window."""
         if self.last is not None and _begins_anew(self.last, progress):
             self.hosts_changed()
         self.last = progress
@@ -146,17 +146,17 @@ class PerformanceMonitor:
             self._window.popleft()
 
     def hosts_changed(self) -> None:
-        """Begin anew because the hosts, or their rows, have changed."""
+        """Begin anew after a change of the hosts or their rows."""
         self.discard()
         self.since = self.clock()
 
     def discard(self) -> None:
-        """Forget the window, and the messages under way: something else took part in them."""
+        """Drop the window and the messages under way: they include other work than the application's."""
         self._window.clear()
         self._changed = self.clock()
 
     def begin_window(self) -> None:
-        """Begin a new window at the newest message: this one may reach back before a change of load."""
+        """Begin a new window at the newest message: the present window may begin before a change of load."""
         while len(self._window) > 1:
             self._window.popleft()
 
@@ -166,7 +166,7 @@ class PerformanceMonitor:
         return self.clock() - self.since
 
     def rate(self) -> IterationRate | None:
-        """Return the means over the window; None before there are any."""
+        """Return the means over the window; None if it is too short."""
         if len(self._window) < 2:
             return None
         first, last = self._window[0], self._window[-1]
@@ -183,7 +183,7 @@ class PerformanceMonitor:
 
 
 def _between(first: Progress, last: Progress) -> dict[str, float]:
-    """Return, by host, the seconds of computing in an iteration between two messages, without timing spikes."""
+    """Return the seconds of computing per iteration between two messages, by host, without timing spikes."""
     before = {one.host: one.steady_compute_seconds for one in first.hosts}
     iterations = last.iteration - first.iteration
     return {
@@ -193,14 +193,14 @@ def _between(first: Progress, last: Progress) -> dict[str, float]:
 
 
 def _relative_error(samples: Sequence[float], mean: float) -> float:
-    """Return the standard error of the mean of some samples; as large as the mean where they are too few."""
+    """Return the relative standard error of the mean of samples; 1 with too few samples."""
     if len(samples) < MIN_SAMPLES:
         return 1.0
     return stdev(samples) / math.sqrt(len(samples)) / mean
 
 
 def _begins_anew(before: Progress, now: Progress) -> bool:
-    """Whether the hosts are others, or a host's times count from zero again."""
+    """Return whether the hosts changed, or a host's times count from zero again."""
     pairs = zip(before.hosts, now.hosts, strict=False)
     return _names(before) != _names(now) or any(
         b.compute_seconds > a.compute_seconds for b, a in pairs

@@ -1,9 +1,8 @@
-"""`Move` and `evaluate_move`: what moving a running application would bring, and what it would cost.
+"""`Move` and `evaluate_move`: gain and cost of moving a running application.
 
-They rest on `as_measured`, the pool of an application that runs. A sensor takes the application's own
-processes for competitors, so planning it anew by the weather alone would make it flee from itself. Where it
-runs, its speed is therefore what it was measured to be, and on the same CPUs the weather is what it would be
-without it.
+They use `as_measured`, the pool of a running application. A sensor counts the application's own processes as
+competitors, so a new plan by the weather alone would move the application away from itself. On its hosts the
+application therefore has its measured speed, and on the same CPUs the weather is corrected for its processes.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from apples.weather.conditions import Conditions
 from nws import Forecast, Weather, available_share
 
 STALL_SECONDS = 0.5
-"""Assumed standstill of a move beside the transfer of its data, until a move of the run was measured."""
+"""Assumed standstill of a move in addition to the transfer of its data."""
 REMEMBERED_MOVES = 3
-"""The largest of so many measured standstills is a lower bound on the cost of the next move."""
+"""The largest standstill of this many latest moves is a lower bound on the cost of the next move."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A proposal to continue on other hosts or rows, evaluated.
+    """An evaluated proposal to continue on other hosts or rows.
 
     Attributes
     ----------
@@ -40,20 +39,20 @@ class Move:
     information
         The pool that the candidate was estimated under.
     iteration_seconds, next_seconds
-        One iteration as measured now, and as predicted after the move.
+        Seconds of one iteration, measured now and predicted after the move.
     remaining
         Iterations left.
     cost
-        Seconds the application would stand still for the move.
+        Seconds of the application's standstill during the move.
     error
         Relative standard error of the measurement: an improvement must exceed it.
     violation
-        Which host violates the contract, in words; empty where the evaluation was periodic.
+        Violation of the contract in words, with the host; empty for a periodic evaluation.
     probed
-        By host of the candidate on which the application's kernel was measured before the move: how many times
-        longer it takes there than the model says.
+        Measured over modelled time of the application's kernel, by host of the candidate with such a
+        measurement before the move.
     note
-        Added to the explanation, such as the bytes that travel.
+        Text added to the explanation, such as the bytes to transfer.
     """
 
     estimate: Estimate
@@ -69,24 +68,24 @@ class Move:
 
     @property
     def improvement(self) -> float:
-        """The part by which an iteration would become shorter."""
+        """The relative reduction of the iteration time."""
         return 1.0 - self.next_seconds / self.iteration_seconds
 
     @property
     def gain(self) -> float:
-        """Seconds that the iterations left would take less, before the cost is subtracted."""
+        """Seconds saved in the remaining iterations, before the cost is subtracted."""
         return self.remaining * (self.iteration_seconds - self.next_seconds)
 
     @property
     def payback(self) -> float:
-        """Seconds after which the move has paid for itself; infinite where it never does."""
+        """Seconds after which the gain exceeds the cost; infinite if it never does."""
         saved = self.iteration_seconds - self.next_seconds
         return self.cost / saved * self.next_seconds if saved > 0 else float("inf")
 
     def pays(
         self, least_improvement: float, standard_errors: float, times_the_cost: float
     ) -> bool:
-        """Whether the improvement exceeds both a part and so many errors, and the gain a multiple of the cost."""
+        """Return whether the improvement exceeds a part and some errors, and the gain a multiple of the cost."""
         enough = max(least_improvement, standard_errors * self.error)
         return self.improvement > enough and self.gain > times_the_cost * self.cost
 
@@ -119,32 +118,32 @@ def evaluate_move(
     next_seconds: float | None = None,
     probed: Mapping[str, float] | None = None,
 ) -> Move | None:
-    """Return what moving a running application to a candidate would bring and cost; None where it would not move.
+    """Return gain and cost of moving a running application to a candidate; None if hosts and rows are the same.
 
     Parameters
     ----------
     rows
-        The rows of each host now, in strip order.
+        Present rows of each host, in strip order.
     rate
-        The measured iteration rate on them.
+        Iteration rate measured with these rows.
     remaining
         Iterations left.
     information
-        The pool in which the hosts in use take what they were measured to take (`as_measured`).
+        Pool with the measured times of the hosts in use (`as_measured`).
     costs
         Measured seconds of the moves made so far.
     violation
-        Why the evaluation was made.
+        Reason for the evaluation.
     next_seconds
-        One iteration after the move, where the caller has it from elsewhere than the model.
+        Seconds of one iteration after the move, if the caller knows them; default: from the model.
     probed
-        By host: the slowdown that the application's own kernel was measured to have there.
+        Measured slowdown of the application's own kernel, by host.
     """
     if {a.host.name: int(a.rows) for a in candidate.schedule.allocations} == dict(rows):
         return None
     if next_seconds is None:
         staying = estimate_of(rows, information, estimator)
-        # An iteration here takes longer than the model says by what the model leaves out; so it does there.
+        # Effects that the model leaves out lengthen an iteration by the same factor before and after the move.
         overhead = max(1.0, rate.iteration_seconds / staying.iteration_seconds)
         next_seconds = candidate.iteration_seconds * overhead
     return Move(
@@ -153,8 +152,7 @@ def evaluate_move(
         rate.iteration_seconds,
         next_seconds,
         remaining,
-        # The estimate knows the bytes and a constant only; the dearest recent move is a lower
-        # bound.
+        # The estimate is only bytes and a constant; the longest recent move is a lower bound.
         max([move_seconds(rows, candidate.schedule, information), *costs[-REMEMBERED_MOVES:]]),
         rate.error,
         violation,
@@ -169,7 +167,7 @@ def evaluate_move(
 def estimate_of(
     rows: Mapping[str, int], information: InformationPool, estimator: PerformanceEstimator
 ) -> Estimate:
-    """Return the estimate of the hosts and rows the application has now."""
+    """Return the estimate of the application's present hosts and rows."""
     hosts = information.hosts
     allocations = tuple(
         Allocation(hosts[name], float(count), information.implementation(hosts[name]))
@@ -181,7 +179,7 @@ def estimate_of(
 def move_seconds(
     rows: Mapping[str, int], schedule: Schedule, information: InformationPool
 ) -> float:
-    """Return the expected seconds of a move: the rows each host gains over its slowest link, and the stall."""
+    """Return the expected seconds of a move: the stall plus each host's gained rows over its slowest link."""
     application, conditions = information.application, information.conditions
     row_bytes = application.strip_memory(1) - application.strip_memory(0)
     current = [information.hosts[name] for name in rows]
@@ -203,18 +201,18 @@ def as_measured(
     before: Mapping[str, float] | None = None,
     bias: float = 1.0,
 ) -> InformationPool:
-    """Return the pool in which a running job takes on its hosts what it was measured to take.
+    """Return the pool of a running job, with its measured times on its hosts.
 
     Parameters
     ----------
     rows
-        What each host of the job has, in strip order.
+        Rows of each host of the job, in strip order.
     seconds
-        Seconds each spends computing in one iteration; a host without has not been seen yet.
+        Seconds of computing in one iteration, by host; a missing host was not measured yet.
     before
-        The slowdowns (`InformationPool.slowdown`) of hosts that the job was on earlier.
+        The slowdowns (`InformationPool.slowdown`) of hosts that the job used earlier.
     bias
-        The slowdown of hosts the job was never on: what the model leaves out everywhere.
+        The slowdown of hosts that the job never used: effects that the model leaves out everywhere.
     """
     hosts = [information.hosts[name] for name in rows]
     apart = {*information.findings, *(host.name for host in remote_hosts(information.hosts))}
@@ -236,7 +234,7 @@ def as_measured(
 
 
 def apart_from(information: InformationPool, rows: Mapping[str, int]) -> set[str]:
-    """Return the hosts that share no CPU with those that have rows: a probe there does not disturb the job."""
+    """Return the hosts that share no CPU with the job's hosts: a probe there does not disturb the job."""
     apart = {*information.findings, *(host.name for host in remote_hosts(information.hosts))}
     used = [information.hosts[name] for name in rows]
     return {
@@ -249,7 +247,7 @@ def apart_from(information: InformationPool, rows: Mapping[str, int]) -> set[str
 def _with_own_memory(
     information: InformationPool, weather: Weather, rows: Mapping[str, int]
 ) -> dict[str, Forecast]:
-    """Return the free memory as it would be without what the job holds."""
+    """Return the free memory plus the memory that the job itself holds."""
     free = dict(weather.free_memory)
     for name, count in rows.items():
         if name in free:
@@ -264,19 +262,19 @@ def without_own(
     apart: Set[str],
     duty: Mapping[str, float] | None = None,
 ) -> Weather:
-    """Return the weather as it would be without the processes of a job on `occupied`.
+    """Return the weather corrected for the processes of a job on the hosts `occupied`.
 
-    Competitors are counted in processes like ours (`nws.sensors.cpu`), so each of ours on the same CPUs
-    is one of them, whatever groups the others are in; and those on the same machine crowd, as new ones do:
-    the weight of a group, or the CPUs that others may move to, is shared with them. Where CPUs are idle even
-    beside the job, it has displaced no process.
+    Competitors are counted in processes like the job's (`nws.sensors.cpu`), so each process of the job on the
+    same CPUs is one competitor, independent of the groups of the others. Processes on the same machine contend
+    as new processes do: they share the weight of a group, or the CPUs to which others may move. If CPUs are
+    idle even beside the job, the job has displaced no process.
 
     Parameters
     ----------
     apart
-        Names of hosts that are machines of their own: they share CPUs with no other.
+        Names of hosts that are separate machines, which share CPUs with no other host.
     duty
-        By host: the part of an iteration in which the job computes there; 1 for others.
+        The part of an iteration in which the job computes, by host; 1 for others.
     """
     weather, busy = conditions.weather, duty or {}
     cpu, competitors = dict(weather.cpu), dict(weather.competitors)
@@ -311,7 +309,7 @@ def _with_value(forecast: Forecast, value: float) -> Forecast:
 
 
 def _share_processors(one: Host, other: Host, apart: Set[str]) -> bool:
-    """Whether two measured hosts stand for some of the same CPUs; parts of this machine without CPUs, for all."""
+    """Return whether two measured hosts share a CPU; a part of this machine without a CPU list has all CPUs."""
     if one.name == other.name or {one.name, other.name} & apart:
         return one.name == other.name
     return not one.cpus or not other.cpus or bool(set(one.cpus) & set(other.cpus))

@@ -1,7 +1,8 @@
-"""`AdaptiveExecution`: an application that runs, its measured pace, and the one way in which it is moved.
+"""`AdaptiveExecution`: a running application, its measured rate, and its moves.
 
 A decider, such as `Rescheduler` or `LoadRescheduler`, or the blueprint itself chooses an estimate. `evaluate`
-makes a `Move` of it and `make` carries the move out. Made or not, it is recorded as a `ReschedulingDecision`.
+makes a `Move` of it, and `make` performs the move. Each evaluated move is recorded as a `ReschedulingDecision`,
+made or not.
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100
 IDLE_SECONDS = 0.5
-"""Without a call of `monitor`, until progress is read in its place: three polls, and soon enough for a display."""
+"""Seconds without a call of `monitor` before another thread reads progress, soon enough for a display.
+"""
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0
 LEAVE_SECONDS = 30.0
-"""For the thread that reads in place of `monitor` to end: longer than a run takes to end after its last word."""
+"""Time limit for the end of the reading thread: longer than a run needs to end after its last message."""
 MAX_UNREAD = 1000
 """Messages kept for a blueprint that does not call `monitor`: some minutes of progress; the oldest are dropped."""
 NO_REASON = "its blueprint moves it"
@@ -50,7 +52,7 @@ CHOSEN_HOSTS = "this run cannot be resized by its blueprint: a scheduler chooses
 
 @dataclass(frozen=True, slots=True)
 class ReschedulingDecision:
-    """A move that was evaluated, whether it was made, and why."""
+    """An evaluated move, whether it was made, and the reason."""
 
     iteration: int
     moved: bool
@@ -79,40 +81,40 @@ Decider = Callable[["AdaptiveExecution"], None]
 
 @dataclass
 class AdaptiveExecution(Execution):
-    """An execution that is measured against a performance contract and may be moved while it runs.
+    """An execution that is compared with a performance contract and may move while it runs.
 
     Attributes
     ----------
     execution
-        The application that runs.
+        The running application.
     coordinator
-        It started the application. Moves are estimated under its pool.
+        Coordinator that started the application. Moves are estimated under its pool.
     contract
-        The times it is expected to take now.
+        The present expected times.
     performance
-        The times it is measured to take.
+        The measured times.
     slow_hosts
-        Names the hosts that are slow.
+        Detector of slow hosts.
     decider
-        Moves it; None: only its blueprint does.
+        Decides about moves; None: only the blueprint moves the application.
     on_progress
         Called with each progress message, after the decider and before the message is yielded.
     on_decision, on_slow_host
-        Called with each decision that is recorded, and with each host that turns out to be slow.
+        Called with each recorded decision, and with each host found to be slow.
     started_by
-        The blueprint that started it, for messages.
+        Name of the blueprint that started it, for messages.
     on_unattended_end
-        Called once, with a line that says so, if the application has ended and `monitor` is not called.
+        Called once with a warning if the application has ended and `monitor` is not called.
     patience_seconds
-        How long a blueprint may work on after the application's end before that line.
+        Seconds that a blueprint may continue after the application's end before that warning.
     decisions
-        The moves that were evaluated; the last `KEPT_DECISIONS`.
+        The evaluated moves; the last `KEPT_DECISIONS`.
     costs
-        Measured seconds of the moves made.
+        Measured seconds of each move made.
     fixed
-        Whether another program, such as a scheduler, chooses its hosts: a move is refused.
+        Whether another program, such as a scheduler, chooses its hosts: then moves are refused.
     until_end
-        Contexts that are left when the run ends.
+        Contexts that are closed when the run ends.
     """
 
     execution: Execution
@@ -145,7 +147,7 @@ class AdaptiveExecution(Execution):
     def of(
         cls, execution: Execution, coordinator: Coordinator, estimate: Estimate
     ) -> AdaptiveExecution:
-        """Return the execution of an estimate as an adaptive one; one that is adaptive stays what it is."""
+        """Wrap the execution of an estimate; return an adaptive execution unchanged."""
         if isinstance(execution, AdaptiveExecution):
             return execution
         return cls(
@@ -159,32 +161,32 @@ class AdaptiveExecution(Execution):
     # ------------------------------------------------------------------ of the application itself
     @property
     def moved(self) -> bool:
-        """Whether it runs elsewhere than it began."""
+        """Whether the application moved since its start."""
         return self.execution.moved or bool(self.costs)
 
     @property
     def movable(self) -> bool:
-        """Whether it can be moved."""
+        """Whether the application can move."""
         return self.execution.movable
 
     @property
     def mark(self) -> str:
-        """The mark that its processes bear."""
+        """The mark of its processes."""
         return self.execution.mark
 
     @property
     def queue_seconds(self) -> float | None:
-        """How long the queue held its resources back."""
+        """Seconds of its wait in the queue."""
         return self.execution.queue_seconds
 
     @property
     def row_digests(self) -> Sequence[RowDigests]:
-        """What the program reported of the rows of its result."""
+        """Digests of the rows of its result, as the program reports them."""
         return self.execution.row_digests
 
     @property
     def changes(self) -> Sequence[HostsChanged]:
-        """The latest changes of its hosts or rows, made by this agent or by another."""
+        """The latest changes of its hosts or rows, made by this agent or by another program."""
         return self.execution.changes
 
     @property
@@ -193,17 +195,17 @@ class AdaptiveExecution(Execution):
         return self.execution.array_messages
 
     def position(self, seconds: float = 10.0) -> Mapping[str, Any]:
-        """Return where the application is; it has `seconds` to answer."""
+        """Return the application's present hosts, rows and epoch; it must answer within `seconds`."""
         return self.execution.position(seconds)
 
     @contextmanager
     def drained(self) -> Iterator[None]:
-        """Take in what the program prints meanwhile."""
+        """Read the program's output meanwhile."""
         with self.execution.drained():
             yield
 
     def outcome(self) -> Outcome | None:
-        """Return what was measured, waiting for the end and looking after the application till then."""
+        """Wait for the end, with the decider active, and return the measured outcome."""
         for _ in self.monitor():
             pass
         return self.execution.outcome()
@@ -218,7 +220,7 @@ class AdaptiveExecution(Execution):
     def monitor(self) -> Iterator[Progress]:
         """Yield progress until the run ends.
 
-        A caller may leave the loop and call it again: it goes on with the next message.
+        A caller may leave the loop and call it again: it continues with the next message.
         """
         while True:
             self._idle_since = None
@@ -233,19 +235,19 @@ class AdaptiveExecution(Execution):
         self.until_end.close()
 
     def _monitor_next(self) -> bool:
-        """Observe the next message; whether there was one."""
+        """Observe the next message; return False at the end."""
         with self._reading:
             read = bool(self._unread)
             progress = self._unread.popleft() if read else self._next_message()
         if progress is None:
             return False
         self._observe(progress)
-        if not read:  # else it was handed on as it came
+        if not read:  # else the reading thread has already passed it on
             self.on_progress(progress)
         return True
 
     def _next_message(self) -> Progress | None:
-        """Return the next progress message; None at the end, which may be asked for again."""
+        """Return the next progress message; None at the end. It may be called again after the end."""
         if self._failure is not None:
             raise self._failure
         if self._messages is None:
@@ -261,9 +263,9 @@ class AdaptiveExecution(Execution):
 
     @contextmanager
     def attended(self) -> Iterator[None]:
-        """Read progress in a thread of its own while `monitor` is not called, so that it is recorded and shown.
+        """Read progress in a separate thread while `monitor` is not called, so that it is recorded and shown.
 
-        The messages are handed to `on_progress` as they come, and kept for the next call of `monitor`.
+        The thread passes messages to `on_progress` at once and keeps them for the next call of `monitor`.
         """
         self._idle_since = time.monotonic()
         self._attendant = threading.Thread(target=self._attend, name="progress", daemon=True)
@@ -285,7 +287,7 @@ class AdaptiveExecution(Execution):
                     return
 
     def _warn_of_end(self) -> None:
-        """Wait for a call of `monitor`, or the run's end here; warn once where neither comes."""
+        """Wait for a call of `monitor`, or for the end of this context; warn once if neither comes."""
         ended = time.monotonic()
         while min(time.monotonic() - ended, self._idle_seconds()) < self.patience_seconds:
             if self._idle_since is None or self._closed.wait(POLL_SECONDS):
@@ -294,14 +296,14 @@ class AdaptiveExecution(Execution):
         self.on_unattended_end(f"the application has ended{failed}; {self.started_by} still runs")
 
     def _idle_seconds(self) -> float:
-        """Return how long `monitor` was not called; 0 while it waits for a message."""
+        """Return the seconds since the last use of `monitor`; 0 while it waits for a message."""
         since = self._idle_since
         return 0.0 if since is None else time.monotonic() - since
 
     def _read_ahead(self, seconds: float) -> bool:
-        """Read the messages that have come, waiting at most `seconds` for each; whether the run has ended.
+        """Read the available messages, waiting at most `seconds` for each; return whether the run has ended.
 
-        An error is raised by the next call of `monitor`.
+        The next call of `monitor` raises any error.
         """
         try:
             while not (self._ended or self._closed.is_set()):
@@ -323,7 +325,7 @@ class AdaptiveExecution(Execution):
             thread.join(LEAVE_SECONDS)
 
     def _observe(self, progress: Progress) -> None:
-        """Measure a progress message, and have the decider decide."""
+        """Update the measurements with a progress message, then call the decider."""
         self.performance.observe(progress)
         changes = self.execution.changes
         if changes and changes[-1].epoch > self._epoch:
@@ -336,24 +338,24 @@ class AdaptiveExecution(Execution):
                 self.decider(self)
 
     def rate(self) -> IterationRate:
-        """Return the measured rate; before there is one the promised one, as uncertain as it is large."""
+        """Return the measured rate; before a measurement the promised rate, with a relative error of 1."""
         promised = self.contract
         return self.performance.rate() or IterationRate(
             promised.iteration_seconds, promised.compute_seconds, 0.0, 0, error=1.0
         )
 
     def violation(self) -> str:
-        """Return which host violates the contract, in words; empty when none does."""
+        """Return the violation of the contract in words, with the host; empty without a violation."""
         rate = self.performance.rate()
         return "" if rate is None else self.contract.violation(rate)
 
     def rows(self) -> dict[str, int]:
-        """Return the rows each host has now, in strip order.
+        """Return the present rows of each host, in strip order.
 
         Raises
         ------
         LaunchError
-            It has ended, does not answer, or is between two configurations.
+            The application has ended, does not answer, or is between two configurations.
         """
         with self._told_of_end():
             at = self.position(ANSWER_SECONDS)
@@ -363,7 +365,7 @@ class AdaptiveExecution(Execution):
 
     @contextmanager
     def _told_of_end(self) -> Iterator[None]:
-        """Raise ``job-ended`` where the application has ended, in place of the error that it gave no answer."""
+        """Raise ``job-ended`` instead of ``job-unanswered`` if the application has ended."""
         ended = LaunchError(JOB_ENDED, code="job-ended", job=self.mark or None)
         if self._ended:
             raise ended
@@ -388,16 +390,16 @@ class AdaptiveExecution(Execution):
         next_seconds: float | None = None,
         probed: Mapping[str, float] | None = None,
     ) -> Move | None:
-        """Return what moving to an estimate would bring and cost; None where it would not move.
+        """Return gain and cost of moving to an estimate; None if hosts and rows are the same.
 
         Parameters
         ----------
         information
-            The pool of the evaluation; default: its coordinator's.
+            Pool of the evaluation; default: the coordinator's pool.
         rows
-            The rows of each host now; default: it is asked.
+            Present rows of each host; default: ask the application.
         next_seconds, probed
-            As `evaluate_move` takes them.
+            As in `evaluate_move`.
         """
         last = self.performance.last
         slow = (host.reason for host in self.slow_hosts.slow_now)
@@ -415,12 +417,12 @@ class AdaptiveExecution(Execution):
         )
 
     def make(self, move: Move) -> Resized:
-        """Make a move and record it; what the application refuses is recorded, too, and raised.
+        """Make a move and record it; a refusal of the application is recorded and raised.
 
         Raises
         ------
         UsageError, LaunchError
-            It stays as it is.
+            The application continues unchanged.
         """
         estimate, conditions = move.estimate, move.information.conditions
         try:
@@ -428,7 +430,7 @@ class AdaptiveExecution(Execution):
         except (UsageError, LaunchError) as refusal:
             self.stay(move, str(refusal))
             raise
-        # The measurement has shown what the model leaves out of an iteration: the new contract includes it.
+        # The new contract includes the measured effects that the model leaves out.
         contract = PerformanceContract.of(estimate)
         factor = move.next_seconds / estimate.iteration_seconds
         self.contract = replace(contract, iteration_seconds=contract.iteration_seconds * factor)
@@ -437,7 +439,7 @@ class AdaptiveExecution(Execution):
         return resized
 
     def stay(self, move: Move, refusal: str = "") -> None:
-        """Record that a move is not made: it does not pay, or was refused."""
+        """Record a move that is not made because it does not pay or was refused."""
         why = move.explanation()
         self._record(move, f"stays, though {why}: {refusal}" if refusal else f"stays: {why}")
 
@@ -458,8 +460,9 @@ class AdaptiveExecution(Execution):
     ) -> Resized:
         """Move to the hosts and rows of an estimate, and record it with its reason.
 
-        It stays where it has them already, and where the move is not worth its cost. An iteration becomes shorter
-        in the proportion that the coordinator's pool gives, whatever the model leaves out everywhere.
+        The application stays if it already has these hosts and rows, or if the move is not worth its cost. The
+        predicted iteration is the measured iteration times the ratio of the estimates, so effects that the
+        model leaves out everywhere cancel.
         """
         rows, information = self.rows(), coordinator.information
         staying = estimate_of(rows, information, coordinator.estimator)
@@ -481,7 +484,7 @@ class AdaptiveExecution(Execution):
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
     ) -> Resized:
-        """Move the application; the window of the measurement begins anew. `make` records it, too."""
+        """Move the application and begin a new measurement window; `make` also records the move."""
         if self.fixed:
             raise LaunchError(CHOSEN_HOSTS, code="run-not-resizable")
         with self._told_of_end():

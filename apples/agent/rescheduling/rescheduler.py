@@ -1,13 +1,13 @@
-"""`Rescheduler`: looks after a running application, and moves it to other hosts or rows where that pays.
+"""`Rescheduler`: supervise a running application, and move it to other hosts or rows if that pays.
 
-After each progress message the rescheduler asks for a trigger: the performance contract is violated, or nothing
-was evaluated for a while. Then it plans anew, the hosts in use by their measured times and the others by the
-forecasts, evaluates the candidate, and moves or stays. Each decision is recorded with its reason.
+After each progress message the rescheduler checks for a trigger: a violation of the performance contract, or a
+time without an evaluation. Then it plans again, with measured times for the hosts in use and forecasts for
+others, evaluates the candidate, and moves or stays. Each decision is recorded with its reason.
 
 If the application never ran at the model's speed, the model is wrong, for this host or for all. Then the
-rescheduler assumes the model's speed of a candidate's other hosts, and measures the application's own kernel on
-them before it moves there (`Coordinator.probe`): the assumption finds the host worth measuring, the measurement
-decides.
+rescheduler assumes the model's speed for other hosts, and measures the application's own kernel on the hosts of
+a candidate before it moves there (`Coordinator.probe`). The assumption finds hosts worth measuring; the
+measurement decides.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from apples.launch.actuator import Execution, Resized
 from apples.resources.schedule import Estimate
 
 MAX_PROBES = 3
-"""Rounds of measuring hosts and choosing again in one decision; after them, unmeasured hosts are not trusted."""
+"""Rounds of measuring hosts and choosing again in one decision; after them, unmeasured hosts count as slow."""
 PROBE_HOLDS_SECONDS = 60.0
-"""A probe of a host is valid for this time."""
+"""Seconds for which a probe of a host is valid."""
 
 
 @dataclass(frozen=True)
 class ReschedulingPolicy:
-    """When a running application is planned anew, and what a move must bring to be made.
+    """Rules for planning a running application again, and for the gain that a move needs.
 
-    A `Coordinator` is handed the policy with the estimate it starts: ``coordinator.actuate(estimate, policy)``.
+    Pass the policy to a `Coordinator` together with the estimate: ``coordinator.actuate(estimate, policy)``.
 
     Attributes
     ----------
     replan
-        Returns the best candidate of a coordinator; usually the function that chose the first.
+        Returns the best candidate of a coordinator; usually the function that chose the first plan.
     minimum_dwell
-        Seconds the application stays where it is, whatever happens.
+        Least seconds on the same hosts and rows before a move.
     look_interval
-        Seconds after which one plans anew though the contract is kept: other hosts may have become free.
+        Seconds between periodic evaluations without a violation: other hosts may have become free.
     least_improvement
-        The part by which an iteration must become shorter: less is within the errors of the forecasts.
+        Least relative reduction of the iteration time: less is within the errors of the forecasts.
     standard_errors
-        The improvement must exceed so many standard errors of the measurement, too.
+        Number of standard errors of the measurement that the improvement must exceed as well.
     times_the_cost
-        How many times its cost a move must bring in the iterations that are left.
+        Factor on the cost that a move must gain in the remaining iterations.
     """
 
     replan: Callable[[Coordinator], Estimate]
@@ -70,19 +70,19 @@ class ReschedulingPolicy:
 
 
 class Rescheduler:
-    """Applies a policy to one running application; called after each of its progress messages.
+    """Applies a policy to one running application after each of its progress messages.
 
-    A move needs two agreeing measurements. A violated contract is measured once more in a window of its own
-    before one plans anew; a move that a periodic evaluation found to pay is evaluated again before it is made.
+    A move needs two agreeing measurements. A violated contract is measured again in a new window before a new
+    plan. A move that pays by a periodic evaluation is evaluated again before it is made.
 
     Attributes
     ----------
     slowdown
-        By host the application was on: how many times longer it computed there than the model says.
+        Measured over modelled computing, by host that the application used.
     bias
-        The least slowdown seen so far: what the model leaves out on every host, load or no load.
+        The least slowdown so far: effects that the model leaves out on every host, with or without load.
     probes
-        By host: the slowdown that a probe found, None where it failed, and when.
+        Slowdown by a probe (None if it failed) and its time, by host.
     """
 
     def __init__(self, coordinator: Coordinator, policy: ReschedulingPolicy) -> None:
@@ -98,7 +98,7 @@ class Rescheduler:
     def __call__(self, run: AdaptiveExecution) -> None:
         """Evaluate a move if there is a trigger; make it if it pays.
 
-        Measuring the weather takes its part of the CPUs, so the rate begins a new window after it.
+        Measuring the weather uses the CPUs, so the rate begins a new window after it.
         """
         before = self._evaluated
         try:
@@ -106,8 +106,8 @@ class Rescheduler:
         except (LaunchError, InfeasibleError):  # the run may have ended; no host may be fit
             self._accept(run)
         if self._evaluated != before:
-            # Probes take CPU time from the job's hosts. A window that includes them breaks the
-            # contract again, and one would evaluate for ever.
+            # Probes take CPU time from the job's hosts. A window that includes them would break the contract
+            # again, without end.
             run.performance.discard()
             self._evaluated = run.performance.clock()
 
@@ -127,10 +127,10 @@ class Rescheduler:
             self._proposed = True
 
     def reschedule_trigger(self, run: AdaptiveExecution) -> str:
-        """Return why to plan anew now, in words; empty where there is no reason.
+        """Return the reason for a new plan now, in words; empty without a reason.
 
-        The first window that violates the contract is no reason: it may reach back before a change of load, or
-        hold a short disturbance. It begins a new window, whose violation is one.
+        The first window that violates the contract is not a reason: it may begin before a change of load, or
+        contain a short disturbance. It begins a new window; a violation in that window is a reason.
         """
         performance = run.performance
         rate = performance.rate()
@@ -147,7 +147,7 @@ class Rescheduler:
         return violation or ("a periodic evaluation" if waited >= patience else "")
 
     def _evaluate(self, run: AdaptiveExecution) -> Move | None:
-        """Return the best move under this moment's weather; None where the application has the best already."""
+        """Return the best move under the present weather; None if the application already has the best plan."""
         performance = run.performance
         self._evaluated = performance.clock()
         rate, rows = performance.rate(), run.rows()
@@ -156,11 +156,11 @@ class Rescheduler:
         self._learn(as_measured(weather, rows, measured), rows)
         seen = partial(as_measured, weather, rows, measured)
         probe = self.coordinator.probe
-        # While the model holds, a move needs no probe: another second beside the new load would be
-        # lost.
+        # While the model is right, a move needs no probe, which would cost another second under the new load.
         if probe is None or 1 / (1 + TOLERANCE) <= self.bias <= 1 + TOLERANCE:
             return self._best(run, seen(self.slowdown, self.bias))
-        # The model is wrong, here or everywhere. It is believed of a host that can be measured until that is done.
+        # The model is wrong, here or everywhere. It still applies to a host that can be measured, until the
+        # measurement.
         apart = apart_from(weather, rows)
         beside = {host.name: self.bias for host in weather.hosts if host.name not in apart}
         for _ in range(MAX_PROBES):
@@ -178,7 +178,7 @@ class Rescheduler:
         return self._best(run, seen(beside | self._probed() | self.slowdown, self.bias))
 
     def _best(self, run: AdaptiveExecution, information: InformationPool) -> Move | None:
-        """Return the best move in a pool; None where the application has the best already."""
+        """Return the best move in a pool; None if the application already has the best plan."""
         candidate = self.policy.replan(self.coordinator.under(information, DecisionLog()))
         return run.evaluate(
             candidate,
@@ -192,23 +192,23 @@ class Rescheduler:
         return move.pays(policy.least_improvement, policy.standard_errors, policy.times_the_cost)
 
     def _probed(self) -> dict[str, float]:
-        """Return by host what probes found that still stand; where one failed, the model is as wrong as here."""
+        """Return the slowdown by host of valid probes; after a failed probe, the slowdown of the present hosts."""
         oldest = self.coordinator.clock() - PROBE_HOLDS_SECONDS
         standing = {name: factor for name, (factor, when) in self.probes.items() if when >= oldest}
         return {name: factor or self.bias for name, factor in standing.items()}
 
     def _learn(self, measured: InformationPool, rows: Mapping[str, int]) -> None:
-        """Take in how far the model is off on the hosts the application is on."""
+        """Update the slowdowns from the measured times on the present hosts."""
         seen = {name: measured.slowdown[name] for name in rows if name in measured.slowdown}
         known = bool(self.slowdown)
         self.slowdown.update(seen)
         if seen:
-            # The least slowdown: with any larger one a model that is too fast everywhere sends the
-            # job to the one host that it was never on.
+            # The least slowdown is the nearest to the model's own error, without load. Without this bias, a
+            # model that is too fast everywhere would move the job to any host that it never used.
             self.bias = min([*([self.bias] if known else []), *seen.values()])
 
     def _move(self, run: AdaptiveExecution, move: Move) -> None:
-        """Make a move; where the application refuses it, stay."""
+        """Make a move; stay if the application refuses it."""
         try:
             run.make(move)
         except (UsageError, LaunchError):
@@ -217,7 +217,7 @@ class Rescheduler:
             self._proposed = self._confirming = False
 
     def _accept(self, run: AdaptiveExecution) -> None:
-        """Stay: from now on the contract is the measured rate, and no move is under consideration."""
+        """Stay: the measured rate becomes the contract, and no move is pending."""
         self._proposed = self._confirming = False
         rate = run.performance.rate()
         if rate is not None:
@@ -233,12 +233,12 @@ def move_to_size(
     max_hosts: int,
     reason: str,
 ) -> Resized:
-    """Move a running application to the best hosts of another number, under the weather of this moment.
+    """Move a running application to the best set of another number of hosts, under the present weather.
 
     Parameters
     ----------
     rows, seconds
-        By host: its rows now, and its measured seconds of computing in an iteration.
+        Present rows, and measured seconds of computing in an iteration, by host.
     min_hosts, max_hosts
         Number of hosts; they replace the limits of the user specifications.
     reason
@@ -249,7 +249,7 @@ def move_to_size(
     NoFeasiblePlanError
         The host list has no feasible set of that size; carries every refusal.
     UsageError, LaunchError
-        The application refused the move, or tried in vain; it continues as before.
+        The application refused the move, or the move failed; it continues as before.
     """
     measured = as_measured(coordinator.refresh(coordinator.information), rows, seconds)
     limits = {"minimum_hosts": min_hosts, "maximum_hosts": max_hosts}

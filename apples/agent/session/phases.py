@@ -1,4 +1,4 @@
-"""`PhaseTimes`: where the seconds of a command went, one phase after the other."""
+"""`PhaseTimes`: the seconds of a command by consecutive phases."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 
 class PhaseTimes:
-    """Splits the time of one command into phases that follow each other without a gap, so that they add up.
+    """Splits the time of one command into consecutive phases without gaps; they add up to the whole.
 
     Parameters
     ----------
     clock
-        Seconds that only go forward.
+        Monotonic clock, in seconds.
     began
-        When the first phase began, by that clock; default: now.
+        Begin of the first phase by that clock; default: now.
     first
-        What the first phase is called.
+        Name of the first phase.
 
     Examples
     --------
@@ -40,14 +40,14 @@ class PhaseTimes:
         self._seconds: dict[str, float] = {first: 0.0}
 
     def __call__(self, phase: str) -> None:
-        """Begin a phase; one that was there before goes on."""
+        """Begin a phase, or continue an earlier phase of this name."""
         now = self._clock()
         self._seconds[self._now] += now - self._since
         self._now, self._since = phase, now
         self._seconds.setdefault(phase, 0.0)
 
     def split(self, phase: str, seconds: float) -> None:
-        """Count so many of the present phase's seconds, which have passed, as another phase's."""
+        """Move `seconds` of the present phase's elapsed time to another phase."""
         self(self._now)
         taken = max(0.0, min(seconds, self._seconds[self._now]))
         self._seconds[self._now] -= taken
@@ -60,7 +60,7 @@ class PhaseTimes:
 
 
 def of_this_process() -> PhaseTimes:
-    """Return the phases of a command that is this whole process, from its start on."""
+    """Return phases that begin at the start of this process."""
     fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
     boot = time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic()

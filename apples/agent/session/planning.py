@@ -1,6 +1,6 @@
-"""`plan`: from a `PlanSpec`, or a pool that is loaded already, to a decision; nothing is started.
+"""`plan`: decide by a `PlanSpec` or a loaded pool, without starting anything.
 
-Light on purpose: a plan from static values loads no sensors and no launcher.
+The module is light on purpose: a plan from static values loads no sensors and no launcher.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ def plan(
     explain: bool = False,
     talk: Log = discard,
 ) -> PlanResult:
-    """Return what the blueprint decides; nothing is started.
+    """Return the blueprint's decision without starting anything.
 
     Parameters
     ----------
     information
-        The loaded pool, in place of the specification's files, settings, weather and model.
+        A loaded pool that replaces the specification's files, settings, weather and model.
     explain
-        Whether the result carries the whole argument: when the answer changes, which limits of the user keep it
-        from being better, and what equal strips would take.
+        Whether the result contains the full explanation: values at which the answer changes, the user's limits
+        that prevent a better plan, and the time of equal strips.
     talk
         Receives a line for each host or link that could not be measured.
 
     Raises
     ------
     hat.DocumentError
-        What is wrong in the files, with file, line and field.
+        The files have problems, each reported with file, line and field.
     UsageError
-        An unknown name. That there is no plan is no error: the result's `refusal` says why.
+        Unknown name. If no plan is feasible, nothing is raised: the result's `refusal` has the reason.
     """
     information = information or load(spec, SensingContext(log=talk), links_as_needed=True)
     actuator = _actuator_for(spec, information, talk)
@@ -77,10 +77,10 @@ def plan(
 
 
 def _actuator_for(spec: PlanSpec, information: InformationPool, log: Log) -> Actuator:
-    """Return an actuator that starts nothing; under a live weather it knows the waits for hosts behind a queue."""
+    """Return an actuator that starts nothing; under a live weather it queries the waits of queued hosts."""
     if spec.weather != "live" or all(h.queue_seconds is None for h in information.hosts):
         return RecordingActuator()
-    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - where there is a queue
+    from apples.launch.actuators.ssh import SshActuator  # noqa: PLC0415 - only with a queue
 
     return RecordingActuator(SshActuator(talk=log))
 
@@ -98,19 +98,19 @@ def load(
     Parameters
     ----------
     sensing
-        How a live weather is measured.
+        Settings for measuring a live weather.
     weather
-        In place of the specification's.
+        Replaces the specification's weather.
     launcher
-        Name of the actuator that would start the run; default: as the host list needs it.
+        Name of the actuator that would start the run; default: the one for the host list.
     links_as_needed
-        Whether only those links are measured that the specification's own decision can depend on.
+        Whether to measure only links that can change the specification's own decision.
 
     Raises
     ------
     UsageError
-        A measurement is asked for under a weather that measures nothing, or the learned state under a weather that
-        always uses it. Permanent.
+        The specification requests a measurement under a weather that measures nothing, or the learned state
+        under a weather that always uses it. Permanent.
     """
     if spec.learned and spec.weather in LEARNED_WEATHERS:
         raise UsageError(
@@ -136,8 +136,8 @@ def load(
         learned=spec.uses_learned,
         model=spec.model,
         launcher=launcher,
-        # Silent hosts stay in the list as unfit. Whether two listed hosts are parts of one machine
-        # decides which network the ranks use, and that is known of the whole list only.
+        # Silent hosts stay in the list as unfit: the network of the ranks depends on whether two listed hosts
+        # are parts of one machine, which only the whole list shows.
         findings={name: _silent(name) for name in spec.silent},
         sensing=replace(sensing, fresh=spec.fresh),
         propose=partial(schedule_under, spec) if links_as_needed else None,
@@ -152,7 +152,7 @@ def _silent(host: str) -> Fitness:
 
 
 def schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | None:
-    """Return the schedule that the specification's blueprint chooses under a pool, None if there is no plan."""
+    """Return the schedule that the specification's blueprint chooses under a pool; None if none is feasible."""
     coordinator = coordinator_of(spec, information, None)
     try:
         coordinator.execute(blueprint_of(spec, information)[1], StartHooks(decides_only=True))
@@ -163,7 +163,7 @@ def schedule_under(spec: PlanSpec, information: InformationPool) -> Schedule | N
 
 
 def blueprint_of(spec: PlanSpec, information: InformationPool) -> tuple[str, Blueprint]:
-    """Return the blueprint asked for, else the user's preference, else the default; with its name."""
+    """Return name and function of the blueprint: the requested, else the user's preferred, else the default."""
     if callable(spec.blueprint):
         return getattr(spec.blueprint, "__name__", "blueprint"), spec.blueprint
     chosen = spec.blueprint or information.specifications.preferences.blueprint
@@ -178,11 +178,11 @@ def coordinator_of(
     information: InformationPool,
     actuator: Actuator | None,
 ) -> Coordinator:
-    """Return a coordinator with the filters, planner and distance asked for, else the user's preferences."""
+    """Return a coordinator with the requested filters, planner and distance, or else the user's preferences."""
     preferences = information.specifications.preferences
     messages = None
     if spec.messages:
-        from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - where messages are known
+        from apples.topology.message_matrix import MessageMatrix  # noqa: PLC0415 - only with known messages
 
         messages = MessageMatrix.of_run(spec.messages)
     planner = spec.planner or preferences.planner or "time_balancing"
@@ -213,12 +213,12 @@ def decide(
     explain: bool = False,
     start: StartHooks | None = None,
 ) -> PlanResult:
-    """Execute a blueprint up to its `actuate`, and return what it decided.
+    """Execute a blueprint up to its `actuate`, and return its decision.
 
     Parameters
     ----------
     start
-        How it is executed; default: its decision only, over the horizon of its own run.
+        Hooks of the execution; default: only decide, over the horizon of the blueprint's own run.
     """
     refusal, explanation = None, None
     binding: tuple[Binding, ...] = ()
@@ -248,7 +248,7 @@ def decide(
 
 
 def equal_strips_of(coordinator: Coordinator) -> Estimate | None:
-    """Return what equal strips on the chosen hosts would take."""
+    """Return the estimate of equal strips on the chosen hosts; None with more hosts than rows."""
     record = coordinator.decision_log
     if record.chosen is None or record.information is None:
         return None

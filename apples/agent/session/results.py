@@ -1,6 +1,6 @@
-"""`PlanResult` and `RunResult`: what a session hands back, and the JSON form it is stored and printed in.
+"""`PlanResult` and `RunResult`: the results of a session, and their JSON documents.
 
-``apples.plan/1`` and ``apples.run/1`` hold every number that a text or a page about a plan or a run shows.
+``apples.plan/1`` and ``apples.run/1`` contain every number in a text or a page about a plan or a run.
 """
 
 from __future__ import annotations
@@ -66,16 +66,16 @@ MAX_ASSUMED = 100
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The whole argument for a plan.
+    """The full explanation of a plan.
 
     Attributes
     ----------
     thresholds
-        By how much a CPU share, a speed or a latency has to change for another set of hosts to be better.
+        Values of a CPU share, a speed, a latency or a memory at which another set of hosts becomes better.
     equal_strips
-        What equal strips on the chosen hosts would take; None where there are fewer rows than hosts.
+        Estimate of equal strips on the chosen hosts; None with more hosts than rows.
     asked, possible
-        Questions about a CPU share, a speed, a latency or a memory that were asked, and that there are.
+        Number of questions for `thresholds` that were asked, and of all possible questions.
     """
 
     thresholds: tuple[ChangeInfo, ...]
@@ -86,24 +86,24 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """What a blueprint decided.
+    """The decision of a blueprint.
 
     Attributes
     ----------
     blueprint
-        Its name.
+        Name of the blueprint.
     decisions
-        Everything it considered, with the chosen `Estimate`.
+        All considered candidates, with the chosen `Estimate`.
     information
         The pool of the decision: hosts, weather, models.
     refusal
-        Why there is no plan; None where there is one.
+        Reason why no plan is feasible; None with a plan.
     explanation
-        Where it was asked for.
+        Full explanation, if requested; else None.
     binding
-        The user's limits without which the plan would be better, where an explanation was asked for.
+        The user's limits without which the plan would be better, if an explanation was requested.
     spec
-        What was asked for, if it is known.
+        Specification of the plan, if known.
     """
 
     blueprint: str
@@ -120,27 +120,27 @@ class PlanResult:
         return in_one_line(self, f"{name} on {chosen.summary}" if chosen else f"{name}: no plan")
 
     def __str__(self) -> str:
-        """Return the text of ``apples plan``; after `explain` that of ``--explain``."""
+        """Return the text of ``apples plan``; with an explanation, the text of ``apples plan --explain``."""
         from apples.agent.text.plan import explained_text, plan_text  # noqa: PLC0415 - the command has it already
 
         text = plan_text if self.explanation is None else explained_text
         return text(self.document(), self.command)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the first lines, a row a host, and the shares to scale."""
+        """Return the HTML for a notebook: the first lines, a row per host, and the shares to scale."""
         from apples.agent.pages.notebook import plan_html  # noqa: PLC0415 - charts, for a notebook only
 
         return plan_html(self.document())
 
     def to_frame(self) -> Any:
-        """Return a `pandas.DataFrame` with a row a host, in strip order; seconds are of one iteration.
+        """Return a `pandas.DataFrame` with a row per host, in strip order; seconds are of one iteration.
 
         Raises
         ------
         UsageError
             pandas is not installed. Permanent.
         NoFeasiblePlanError
-            There is no plan.
+            No plan is feasible.
         """
         from apples.agent.session.frames import frame_of  # noqa: PLC0415 - for frames only
 
@@ -150,7 +150,7 @@ class PlanResult:
 
     @property
     def command(self) -> str:
-        """The command that runs the plan; ``apples.run(spec)`` where it has functions of the user's own."""
+        """The command that runs the plan; ``apples.run(spec)`` if the specification has a user's functions."""
         return self.spec.command if self.spec else "apples run"
 
     @property
@@ -160,7 +160,7 @@ class PlanResult:
         Raises
         ------
         NoFeasiblePlanError
-            There is no plan.
+            No plan is feasible.
         """
         if self.decisions.chosen is None:
             raise self.refusal or NoFeasiblePlanError(tuple(self.decisions.rejections))
@@ -168,11 +168,11 @@ class PlanResult:
 
     @property
     def rows(self) -> dict[str, int]:
-        """Return the rows of each chosen host, in strip order; of a rectangle its height."""
+        """Return the rows of each chosen host, in strip order; for a rectangle its height."""
         return {a.host.name: int(a.height) for a in self.estimate.schedule.allocations}
 
     def document(self) -> PlanDocument:
-        """Return the plan as ``apples.plan/1``; ``chosen`` is null where there is no plan."""
+        """Return the plan as ``apples.plan/1``; ``chosen`` is null without a feasible plan."""
         document = plan_document(self.blueprint, self.decisions, self.information)
         document["binding"] += list(self.binding)
         if self.refusal is not None:
@@ -189,13 +189,13 @@ class PlanResult:
         return document
 
     def refused_document(self) -> AgentRunDocument:
-        """Return the ``apples.run/1`` document of a run that did not take place: there is no plan."""
+        """Return the ``apples.run/1`` document of a run that did not start because no plan is feasible."""
         plan = self.document()
         return refused_document(plan, plan["rejected"][0]["reason"] if plan["rejected"] else "")
 
 
 def _flat(host: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of a host with the numbers of its rectangle beside the others."""
+    """Return the entry of a host with the numbers of its rectangle on the same level."""
     tile = host.get("rectangle", {})
     return {key: value for key, value in host.items() if key != "rectangle"} | {
         key: tile[key] for key in tile if key != "rows"
@@ -208,7 +208,7 @@ class VerificationInterrupt(KeyboardInterrupt):
     Attributes
     ----------
     result
-        What is known of it.
+        Result of the run, without a verification.
     """
 
     def __init__(self, result: RunResult) -> None:
@@ -224,30 +224,30 @@ def _not_verified() -> Verification:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a run did, beside what it was predicted to do.
+    """The measured run and its prediction.
 
     Attributes
     ----------
     plan
         The decision, frozen before the launch.
     outcome
-        What the program reported: iterations, seconds, the times of each host, the digest of its result.
+        Report of the program: iterations, seconds, the times of each host, the digest of its result.
     check
-        The prediction held against it, in all and host by host.
+        Comparison with the prediction, in all and by host.
     verification
-        Whether the result is right, and how that was found.
+        Whether the result is right, and the method of the check.
     moved, rescheduling
-        Whether it ended on other hosts or rows than it began on, and every move that was weighed.
+        Whether the run moved to other hosts or rows, and every evaluated move.
     phases
-        Where the seconds of the whole went: one phase after the other.
+        Seconds of the command by consecutive phases.
     queue_seconds
-        How long the queue held the run back; None where there was none, or it does not say.
+        Wait in the queue; None without a queue, or if the queue does not report it.
     messages
-        Which rank sent which how much, as it was counted, or as the program's arrays say; None where neither is.
+        Bytes between each two ranks, counted or reported by the program's arrays; None without either.
     slow_hosts
         Hosts that were at least about twice as slow as planned, with cause and cost.
     record
-        Name of its record; None where none is kept.
+        Id of its record; None without a record.
     """
 
     plan: PlanResult
@@ -263,7 +263,7 @@ class RunResult:
     record: str | None = None
 
     def __repr__(self) -> str:
-        """Return the application, the measured and the predicted seconds, and the verdict."""
+        """Return the application, the measured and the predicted seconds, and the result of the verification."""
         outcome, iterations = self.outcome, counted(self.outcome.iterations, "iteration")
         seconds = f"{duration(outcome.seconds)}, predicted {duration(self.predicted_seconds)}"
         verdict = {True: "verified", False: "WRONG RESULT", None: "not verified"}[self.verified]
@@ -278,13 +278,13 @@ class RunResult:
         return run_text(self.document(), self.plan.command)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the first lines, a row a host, and where the time went."""
+        """Return the HTML for a notebook: the first lines, a row per host, and a chart of the time."""
         from apples.agent.pages.notebook import run_html  # noqa: PLC0415 - charts, for a notebook only
 
         return run_html(self.document())
 
     def to_frame(self) -> Any:
-        """Return a `pandas.DataFrame` with a row a host: planned and measured, as in ``execution.hosts``.
+        """Return a `pandas.DataFrame` with a row per host: planned and measured, as in ``execution.hosts``.
 
         Raises
         ------
@@ -298,12 +298,12 @@ class RunResult:
 
     @property
     def verified(self) -> bool | None:
-        """Return whether what was compared equals the sequential run's; None where nothing was."""
+        """Return whether the compared result equals that of the reference run; None if nothing was compared."""
         return self.verification.verified
 
     @property
     def rows(self) -> dict[str, int]:
-        """Return the rows of each host as they were planned, in strip order."""
+        """Return the planned rows of each host, in strip order."""
         return self.plan.rows
 
     @property
@@ -318,11 +318,11 @@ class RunResult:
 
     @property
     def result_sha256(self) -> str:
-        """Return the digest of the result; empty where the program gives none."""
+        """Return the digest of the result; empty if the program reports none."""
         return self.outcome.sha256
 
     def _declared(self) -> MessageMatrix | None:
-        """Return the messages that template and map declare; None where they are not of strips, or too many."""
+        """Return the messages declared by template and schedule; None without strips, or with too many ranks."""
         from apples.topology.message_matrix import MAX_RANKS_SHOWN, MessageMatrix  # noqa: PLC0415 - see the top
 
         schedule, decided = self.plan.estimate.schedule, self.plan.decisions.information
@@ -362,10 +362,10 @@ class RunResult:
 def plan_document(
     blueprint: str, record: DecisionLog, information: InformationPool
 ) -> PlanDocument:
-    """Return the document of a decision; ``chosen`` is null where there is no plan."""
+    """Return the document of a decision; ``chosen`` is null without a feasible plan."""
     decided = record.information or information
     application = information.application
-    # Hosts that are emulated here have no weather of their own: this machine's bounds their CPU.
+    # Hosts emulated on this machine have no weather of their own: this machine's weather limits their CPU.
     conditions = decided.conditions
     measured = conditions.weather if conditions.weather.cpu else conditions.here
     document: PlanDocument = {
@@ -410,7 +410,7 @@ def plan_document(
 
 
 def _speeds(chosen: Estimate, decided: InformationPool) -> dict[str, SpeedSource]:
-    """Return by host of a plan where its speed is from."""
+    """Return the source of each host's speed, for the hosts of a plan."""
     pool = decided.pool_of(chosen.schedule)
     return {host.name: speed_source(pool, host) for host in chosen.schedule.resources}
 
@@ -431,12 +431,12 @@ def explained(
     equal: Estimate | None,
     questions: tuple[int, int] = (0, 0),
 ) -> PlanDocument:
-    """Return the document with the whole argument: sets compared, when the answer changes, its base.
+    """Return the document with the full explanation: compared sets, values at which the answer changes, its basis.
 
     Parameters
     ----------
     questions
-        How many were asked for `changes`, and how many there are.
+        Number of questions asked for `changes`, and of all possible questions.
     """
     chosen = record.chosen
     if chosen is None or record.information is None:
@@ -492,7 +492,7 @@ def _chosen(estimate: Estimate, information: InformationPool) -> Chosen:
 
 
 def _straggler_factor(estimate: Estimate, information: InformationPool) -> float:
-    """Return the iteration time over the longest total of a host where a learned factor is in it; else 1."""
+    """Return the iteration time over the longest time of a host, with a learned factor; else 1."""
     schedule = estimate.schedule
     factor_of = information.learned.straggler_factor_of
     if factor_of(schedule.resources, threads=bool(schedule.threads)) == 1.0:
@@ -502,7 +502,7 @@ def _straggler_factor(estimate: Estimate, information: InformationPool) -> float
 
 
 def _objective(estimate: Estimate, information: InformationPool) -> ObjectiveInfo:
-    """Return by which measure the plan was chosen, which way is better, and what it is of this plan."""
+    """Return the measure by which the plan was chosen, its better direction, and its value."""
     objective = information.specifications.objective
     better, value = objective.better or "lower", estimate.value
     if objective.better == "higher":
@@ -513,7 +513,7 @@ def _objective(estimate: Estimate, information: InformationPool) -> ObjectiveInf
 
 
 def _coverage(estimate: Estimate) -> Coverage | None:
-    """Return the runs behind the interval, and how such intervals held; None if it was not chosen."""
+    """Return the runs behind the interval and the coverage of such intervals; None if no plan was chosen."""
     basis = estimate.basis
     if basis is None:
         return None
@@ -650,7 +650,7 @@ def execution_document(
 
 
 def verification_error(document: Mapping[str, Any]) -> VerificationError | None:
-    """Return the error of a run that ended with a wrong or unverified result, None if there is none.
+    """Return the error of a run with a wrong or unverified result; None if the result is right.
 
     A verification that the user requested by name and that could not be made is an error too.
     """
@@ -691,9 +691,9 @@ def verification_error(document: Mapping[str, Any]) -> VerificationError | None:
 
 
 def _host(one: HostCheck, outcome: Outcome) -> HostRun:
-    """Return one host's figures: totals over the loop, then what one iteration took and was predicted to.
+    """Return one host's figures: totals over the loop, then measured and predicted times of one iteration.
 
-    Of an iteration compute, communicate, wait and what is in none of them add up to the whole.
+    Compute, communicate, wait and other add up to the iteration.
     """
     iterations = outcome.iterations
     told = one.measured_compute + one.measured_communicate + (one.wait or 0.0)
@@ -724,7 +724,7 @@ def _host(one: HostCheck, outcome: Outcome) -> HostRun:
 
 
 def _border(one: BorderTimes, estimate: Estimate) -> BorderRun:
-    """Return what one transfer took at a border, beside what the plan said of it; null where it had none."""
+    """Return measured and predicted seconds of one transfer at a border; null if the plan had no such border."""
     predicted = dict(zip(estimate.borders, estimate.border_seconds, strict=False))
     return {
         "hosts": list(one.hosts),
@@ -736,7 +736,7 @@ def _border(one: BorderTimes, estimate: Estimate) -> BorderRun:
 
 
 def refused_document(plan: PlanDocument, reason: str) -> AgentRunDocument:
-    """Return the document of a method that has no plan."""
+    """Return the document of a run without a feasible plan."""
     return {
         "schema": RUN_SCHEMA,
         "plan": plan,
@@ -748,7 +748,7 @@ def refused_document(plan: PlanDocument, reason: str) -> AgentRunDocument:
 
 
 def dry_document(plan: PlanDocument, command: LaunchCommand) -> AgentRunDocument:
-    """Return the document of a run that was not started: what would be."""
+    """Return the document of a dry run: the command that would start."""
     return {
         "schema": RUN_SCHEMA,
         "plan": plan,

@@ -1,4 +1,4 @@
-"""`prepare` and `PreparedRun`: from a `RunSpec` to a run that is started, followed, verified and learned from.
+"""`prepare` and `PreparedRun`: start, follow and verify the run of a `RunSpec`, and learn from it.
 
 `prepare` reads the files, measures the weather and chooses the actuator. `PreparedRun.execute` executes the
 blueprint: its `actuate` starts the application, and its `monitor` and `resize` are of the application that runs.
@@ -51,14 +51,15 @@ NOT_COUNTED = (
     "warning: no rank counted its messages: MPI is linked into the program, or the disk was full"
 )
 MESSAGES = "messages"
-"""In a job's folder: what its ranks count, while it runs."""
+"""File name in a job's folder: the message counts of its ranks, while it runs."""
 Follow = Callable[[PlanResult, Execution], AbstractContextManager[Callable[[Progress], object]]]
-"""Watches a run: a context that is entered with the decision and the execution when the application has started,
-and left at its end, or with the exception that ends it. Its value is called with each progress message, as soon as
-the blueprint or the session has received it; while neither asks for it, within a second, from another thread. An
-exception ends the run."""
+"""Watches a run: returns a context, entered when the application has started and left at its end or with the
+exception that ends it. The context's value is called with each progress message as soon as the blueprint or the
+session receives it. While neither reads messages, another thread calls it within a second. An exception of the
+call ends the run.
+"""
 Decided = Callable[[PlanResult, LaunchPlan | None], object]
-"""Called with the decision just before its start; without a plan where there is none."""
+"""Called with the decision just before its start; the launch plan is None if no plan is feasible."""
 
 
 def unwatched(
@@ -70,19 +71,19 @@ def unwatched(
 
 
 def _unannounced(plan: PlanResult, launch: LaunchPlan | None) -> None:
-    """Take no notice of a decision."""
+    """Ignore a decision."""
     del plan, launch
 
 
 class _RunStart(StartHooks):
-    """Starts the run of a `PreparedRun`: announces its decision, and opens what follows it.
+    """Starts the run of a `PreparedRun`: announces its decision, and opens the contexts that watch the run.
 
     Attributes
     ----------
     plan
         The decision as it was at the start; None before.
     run
-        What was started; None before.
+        The started run; None before.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class _RunStart(StartHooks):
     def started(
         self, coordinator: Coordinator, execution: Execution, estimate: Estimate
     ) -> Execution:
-        """Open what follows the run."""
+        """Wrap the execution, and open the contexts that watch the run."""
         assert self.plan is not None  # noqa: S101 - for the type checker: `decided` came before
         run = self.run = AdaptiveExecution.of(execution, coordinator, estimate)
         super().started(coordinator, run, estimate)
@@ -144,7 +145,7 @@ class _RunStart(StartHooks):
         return run
 
     def ended_before(self, error: BaseException) -> Execution | None:
-        """Return the run, with a warning, where a move came after the end of its application."""
+        """Return the run, with a warning, if a move came after the end of its application."""
         if self.run is None or getattr(error, "code", "") != "job-ended":
             return None
         self._log(f"warning: {self._prepared.title}: a move came too late: {error}")
@@ -153,30 +154,30 @@ class _RunStart(StartHooks):
 
 @dataclass
 class PreparedRun:
-    """A run that is not decided yet: everything is known that its blueprint decides by.
+    """A run before its decision, with all input of its blueprint.
 
     Attributes
     ----------
     blueprint, title
-        Decides, starts and perhaps moves the run; and its name.
+        The function that decides, starts and perhaps moves the run, and its name.
     coordinator
-        The blueprint is executed with it; its actuator starts the run.
+        Coordinator of the blueprint; its actuator starts the run.
     verify, learn
-        As `RunSpec` says.
+        As in `RunSpec`.
     phases
-        Where its seconds go.
+        Seconds of the run by phase.
     counts
-        Where its ranks count their messages; None where that was not asked for.
+        Message counts of its ranks; None if not requested.
     sampler
-        Returns an actuator that starts the same hosts once more, for a check of the first iterations.
+        Returns an actuator for another start on the same hosts, for a check of the first iterations.
     connections
-        To the hosts that were looked at; the run is started through them.
+        Connections to the checked hosts; the run starts through them.
     movable
-        Returns the actuator of a job that is moved while it runs, in place of another.
+        Returns an actuator for jobs that can move while they run, in place of the given actuator.
     moves
         Whether the policy of a blueprint may move the run.
     spec
-        What was asked for.
+        Specification of the run.
     """
 
     blueprint: Blueprint
@@ -193,7 +194,7 @@ class PreparedRun:
     spec: RunSpec | None = None
 
     def plan(self) -> PlanResult:
-        """Return what the blueprint decides; no host is looked at, no queue asked, and nothing started."""
+        """Return the blueprint's decision without checking hosts, asking queues or starting anything."""
         coordinator, starters = self.coordinator, [self.coordinator.actuator]
 
         def movable(_: Actuator) -> Actuator:
@@ -210,19 +211,19 @@ class PreparedRun:
             coordinator.actuator = starters[-1]
 
     def command(self, plan: PlanResult) -> LaunchCommand:
-        """Return what `execute` would start."""
+        """Return the command that `execute` would start."""
         coordinator, schedule = self.coordinator, plan.estimate.schedule
         launch = launch_plan(schedule, coordinator.information, coordinator.messages)
         return coordinator.actuator.command(launch)
 
     def close(self) -> None:
-        """Close the connections of a run that is not executed; `execute` does so by itself."""
+        """Close the connections of a run that is not executed; `execute` closes them itself."""
         self.connections.close()
         if self.counts is not None:
             self.counts.discard()
 
     def result(self) -> PlanResult:
-        """Return the decision as it is now; a later one of the same blueprint leaves it alone."""
+        """Return a copy of the present decision; later decisions of the blueprint do not change it."""
         log = self.coordinator.decision_log
         kept = replace(log, estimates=list(log.estimates), rejections=list(log.rejections))
         return PlanResult(self.title, kept, self.coordinator.information, spec=self.spec)
@@ -237,32 +238,32 @@ class PreparedRun:
         reference: Reference | None = None,
         verifying: Callable[[float], object] = discard,
     ) -> RunResult:
-        """Execute the blueprint, wait for the end of the run it starts, verify its result, and learn from it.
+        """Execute the blueprint, wait for the end of its run, verify the result, and learn from the run.
 
-        If the blueprint returns while the application runs, that is followed to its end. If it fails, the
-        application is cancelled.
+        If the blueprint returns while the application runs, the session follows the run to its end. If the
+        blueprint fails, the application is cancelled.
 
         Parameters
         ----------
         program_log
-            Receives what the program prints; default: as the actuator has it.
+            Receives the program's output; default: as set in the actuator.
         decided
             Receives the decision just before the start.
         follow
             Watches the run.
         reference
-            What the sequential run gave, where that is known already.
+            Result of the sequential run, if it is already known.
         verifying
             Called with the estimated seconds left when the verification begins, and each second while it runs.
 
         Raises
         ------
         NoFeasiblePlanError
-            There is no plan.
+            No plan is feasible.
         LaunchError, ApplicationError, DeadlineError
-            As `Actuator.actuate` and `Execution.monitor` say; nothing of the run is left then.
+            As in `Actuator.actuate` and `Execution.monitor`; no process of the run remains then.
         VerificationInterrupt
-            A `KeyboardInterrupt` while the result was verified; carries what is known of the run.
+            A `KeyboardInterrupt` during the verification; carries the result of the run.
         """
         start = _RunStart(self, talk, program_log, decided, follow)
         try:
@@ -272,7 +273,7 @@ class PreparedRun:
             self.close()
 
     def _run(self, start: _RunStart, talk: Log) -> tuple[AdaptiveExecution, Outcome]:
-        """Execute the blueprint; return what it started, and what that measured to its end."""
+        """Execute the blueprint; return the started execution and its measured outcome."""
         try:
             execution: object = self.coordinator.execute(self.blueprint, start)
         except NoFeasiblePlanError as error:
@@ -337,7 +338,7 @@ class PreparedRun:
                 found_right, interrupt = Verification(asked, reason="interrupted"), stop
         phases("learn")
         result = check(plan.estimate, outcome)
-        if self.learn and not run.moved:  # a moved run did not happen as it was planned
+        if self.learn and not run.moved:  # a moved run did not follow its plan
             self._learn_from(plan, result, outcome, talk)
         found = RunResult(
             plan, outcome, result, found_right, run.moved, tuple(run.decisions), phases.seconds(),
@@ -349,7 +350,7 @@ class PreparedRun:
         return found
 
     def _finished(self, plan: PlanResult, execution: Execution, outcome: Outcome) -> FinishedRun:
-        """Return what a check must know of a run that has just ended."""
+        """Return the facts about a run that its check needs, just after its end."""
         seconds = self.phases.seconds()
         end, queue = seconds.get("end", 0.0), execution.queue_seconds or 0.0
         own = seconds.get("launch", 0.0) + outcome.seconds + end - queue
@@ -367,10 +368,10 @@ class PreparedRun:
     def _learn_from(
         self, plan: PlanResult, result: PredictionCheck, outcome: Outcome, talk: Log
     ) -> None:
-        """Let the next decision learn, unless the plan was from static values: it used no model of ours.
+        """Store corrections for the next decision, unless the plan did not use the learned state.
 
-        Nothing is learned where partitions are not as equal as the rows that were planned: who computes what
-        changes while such a run goes on.
+        Nothing is learned from a run with whole partitions: the work of its hosts differs from the planned rows
+        and changes during the run.
         """
         decided, coordinator = plan.decisions.information, self.coordinator
         if decided is None or decided.learned is not coordinator.information.learned:
@@ -395,25 +396,25 @@ def prepare(
     talk: Log = discard,
     phases: PhaseTimes | None = None,
 ) -> PreparedRun:
-    """Read, measure and choose the actuator; nothing is decided or started.
+    """Read, measure and choose the actuator, without deciding or starting anything.
 
     Parameters
     ----------
     information
-        The loaded pool, in place of the specification's files, settings, weather and model.
+        A loaded pool that replaces the specification's files, settings, weather and model.
     actuator
-        Starts the run, in place of the one that the specification names.
+        Starts the run, in place of the specification's actuator.
     job
-        The files of a supervised job: a malleable application is then started so that it can be resized.
+        The files of a supervised job; a malleable application then starts so that it can be resized.
     look
-        Whether a queue is asked about hosts.
+        Whether to ask a queue about hosts, and to measure hosts first.
     phases
-        Where the seconds have gone by now; default: this is where the run begins.
+        Phases of the command so far; default: the command begins here.
 
     Raises
     ------
     UsageError
-        An unknown name, or an actuator that these hosts or this template cannot use.
+        Unknown name, or an actuator that does not work with these hosts or this template.
     """
     phases = phases or PhaseTimes(first="read")
     phases("read")
@@ -474,9 +475,10 @@ def _measured_first(
     talk: Log,
     phases: PhaseTimes,
 ) -> InformationPool:
-    """Return the pool after `measure_first`; its phase begins when something is measured.
+    """Return the pool after `measure_first`; the phase ``calibrate`` begins with the first measurement.
 
-    A job that is started again goes on at once, and so does a job of a scheduler, which promised its start.
+    A restarted job continues at once without measurements, and so does a scheduler's job, because the scheduler
+    promised its start.
     """
     if not spec.calibrate or (job is not None and (job.scheduled or job.attempt > 1)):
         return information
@@ -489,12 +491,12 @@ def _measured_first(
 
 
 def _option_of_moves(spec: RunSpec) -> str:
-    """Return an option of the specification that only a run that can be resized uses; empty without one."""
+    """Return an option of the specification that only resizable runs support; empty without such an option."""
     return "--warm" if spec.warm else "--commit" if spec.commit_seconds is not None else ""
 
 
 def _check_malleable(option: str, information: InformationPool) -> None:
-    """Raise `UsageError` if there is an option that only a malleable program can take, and it is not."""
+    """Raise `UsageError` if an option needs a malleable program and the program is not malleable."""
     template = information.template
     if option and not template.malleable:
         raise UsageError(
@@ -508,19 +510,19 @@ def _check_malleable(option: str, information: InformationPool) -> None:
 def _movable(
     spec: RunSpec, information: InformationPool, option: str, through: Actuator, **job: Any
 ) -> Actuator:
-    """Return the actuator of a job that is moved while it runs, on the hosts that another actuator reaches.
+    """Return an actuator for a job that can move while it runs, on the hosts that another actuator reaches.
 
     Parameters
     ----------
     option
-        What makes it move, for messages.
+        Option that requires the moves, for messages.
     job
-        As `MalleableActuator` takes it.
+        Further arguments of `MalleableActuator`.
 
     Raises
     ------
     UsageError
-        The template is of no malleable program, or that actuator cannot move a job.
+        The template's program is not malleable, or that actuator cannot move a job.
     """
     _check_malleable(option, information)
     from apples.malleable.actuator import MalleableActuator  # noqa: PLC0415 - for such jobs only

@@ -1,7 +1,7 @@
-"""`PlanSpec` and `RunSpec`: what a session is asked to plan or to run.
+"""`PlanSpec` and `RunSpec`: requests to plan or to run.
 
-Standard library only: a job's supervisor, the command line and a list of jobs read these without loading what
-planning needs.
+Standard library only, so that a job's supervisor, the command line and a list of jobs can read them without the
+modules for planning.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ BY_NAME = (
     "messages",
 )
 BY_NAME_OF_RUN = (*BY_NAME, "actuator", "output", "verify")
-"""Fields of `PlanSpec` and `RunSpec` that options of the same names give."""
+"""Fields of `PlanSpec` and `RunSpec` with an option of the same name."""
 VERIFY = ("auto", "full", "sample", "none")
-"""How a result may be asked to be verified."""
+"""Legal values of ``--verify``."""
 
 
 def asked_for(word: str | bool) -> Asked:
-    """Return how a result is asked to be verified, one of `VERIFY`; True is ``auto``, False is ``none``.
+    """Return the requested verification, one of `VERIFY`; True is ``auto``, False is ``none``.
 
     Raises
     ------
     UsageError
-        Another word. Permanent.
+        Unknown word. Permanent.
 
     Examples
     --------
@@ -64,38 +64,39 @@ def asked_for(word: str | bool) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
-    """One decision: which hosts, and how many rows on each, for one application.
+    """Request of one decision for one application: its hosts, and the rows of each.
 
     Attributes
     ----------
     hosts, template, user
-        Files: the host list, the application template, the user specifications; None for these: the user
-        has no wishes.
+        Paths of the host list, the application template and the user specifications. `user` None: no
+        constraints or preferences.
     settings
         Parameters of the template to set, such as ``{"grid": 2000}``.
     blueprint, planner, distance, model
-        A name, ``module:name``, ``file.py:name``, or the callable itself; None: what the user specifications
-        prefer, else the default.
+        A name, ``module:name``, ``file.py:name``, or the callable itself; None: the preference in the user
+        specifications, else the default.
     host_filters, filters
-        Functions of your own that refuse a host, or a schedule, by returning a `Rejection`; they are asked after
-        those of apples.
+        Functions of your own that refuse a host, or a schedule, by returning a `Rejection`; they run after the
+        built-in filters.
     weather
         ``live``, ``remembered``, ``static``, or a recorded weather file.
     learned
-        Whether a static or recorded weather uses the learned state too: measured speeds and corrections.
-        A live or remembered weather always does.
+        Whether a static or recorded weather also uses the learned state (measured speeds and corrections). A
+        live or remembered weather always does.
     fresh
-        Whether a live weather is measured as a whole, whatever is remembered and whatever the plan depends on.
+        Whether a live weather measures every host and link, even if remembered or irrelevant to the plan.
     on
-        Hosts that somebody has chosen already, of the list: the plan uses no others. Empty: any. A job may be
-        resized to others later.
+        Hosts of the list, chosen in advance: the plan uses no others. Empty: any. A job may later be resized to
+        others.
     silent
-        Hosts of the list that are known not to answer: nobody looks at them, and no plan uses them.
+        Hosts of the list that are known not to answer: they are not checked, and no plan uses them.
     messages
-        Document of a run (``apples.run/1``) whose messages say which hosts are to be neighbours; None: no.
+        Document of a run (``apples.run/1``); its message counts decide which hosts become neighbours. None: not
+        used.
     contents
-        Texts that are used in place of the files of these names, ``template`` and ``user``. A queued job carries
-        the texts of its submission. The folder of the template stays the folder of its program.
+        Texts that replace the files ``template`` and ``user``, by these names. A queued job carries the texts
+        of its submission. The folder of the template stays the folder of its program.
     """
 
     hosts: str | Path = "hosts.toml"
@@ -118,7 +119,7 @@ class PlanSpec:
 
     @property
     def command(self) -> str:
-        """The command that runs this: ``apples run`` with options; ``apples.run(spec)`` where it has functions."""
+        """The command of this run: ``apples run`` with options; ``apples.run(spec)`` if it has functions."""
         own = (self.blueprint, self.planner, self.distance, self.model)
         if self.host_filters or self.filters or any(map(callable, own)):
             return "apples.run(spec)"
@@ -147,29 +148,30 @@ class PlanSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec(PlanSpec):
-    """One run: a decision, and how it is started, checked and kept.
+    """Request of one run: a decision, and settings for its start, its verification and its result.
 
     Attributes
     ----------
     actuator
-        ``local``, ``ssh`` or ``slurm``; None: ssh where the host list has other machines, else local.
+        ``local``, ``ssh`` or ``slurm``; None: ssh if the host list has other machines, else local.
     slurm
-        What the site's Slurm wants to be told, such as ``{"partition": "short"}``.
+        Options for the site's Slurm, such as ``{"partition": "short"}``.
     output
-        Folder to keep the result in.
+        Folder for the result.
     verify
-        How the result is compared with that of a sequential run: ``full``, ``sample``, ``none``, or ``auto``: in
-        full where that is short beside the run, else by a sample. True is ``auto``, False is ``none``.
+        Comparison of the result with that of a sequential run: ``full``, ``sample``, ``none`` or ``auto``.
+        ``auto``: in full if that is short compared with the run, else a sample. True is ``auto``, False is
+        ``none``.
     learn
-        Whether the next prediction learns from this run; None: if its plan used the learned state.
+        Whether the next prediction learns from this run; None: only if its plan used the learned state.
     warm, commit_seconds
-        Of a job that can be resized: hosts on which a parked group may wait for a growth, and the seconds between
-        two committed states (0: none; None: in memory alone, as often as costs little).
+        For a resizable job: hosts on which a process group may wait for a growth, and the seconds between two
+        committed states. 0: no commits; None: commits only in memory, as often as they cost little.
     count_messages
-        Whether the messages between its ranks are counted.
+        Whether to count the messages between its ranks.
     calibrate
-        Whether hosts of the plan on which the application was never measured at this size are measured first. Only
-        under live weather: no other plan uses a measured speed.
+        Whether to measure hosts of the plan first, if the application was never measured there at this size.
+        Only under live weather, as other plans ignore measured speeds.
     """
 
     actuator: str | None = None
@@ -183,7 +185,7 @@ class RunSpec(PlanSpec):
     calibrate: bool = field(default=True, kw_only=True)
 
     def _options(self) -> list[str]:
-        words = PlanSpec._options(self)  # no super(): a class with slots is made twice
+        words = PlanSpec._options(self)  # no super(): the class is created twice because of slots
         for name, value in self.slurm.items():
             words += ["--slurm", f"{name}={value}"]
         words += ["--warm", ",".join(self.warm)] if self.warm else []
@@ -202,23 +204,23 @@ class RunSpec(PlanSpec):
 
 @dataclass(frozen=True, slots=True)
 class JobFiles:
-    """Where a supervised job keeps what it is controlled by.
+    """Files and identifiers by which a supervised job is controlled.
 
     Attributes
     ----------
     id
         The job's name.
     folder
-        Holds the job's secret; its control port is announced there.
+        Folder with the job's secret; the job announces its control port there.
     commits
-        Holds its committed states.
+        Folder with its committed states.
     attempt, epoch
-        How often it was started, this time included, and the last number of its map before: from the second time
-        on it begins with its last commit.
+        Number of starts, including this start, and the last epoch of its host map before. From the second start
+        on, the job begins with its last commit.
     scheduled
-        Whether a scheduler says on which hosts it is.
+        Whether a scheduler chooses its hosts.
     topologyd
-        Host -> the socket of the topology daemon that has given it CPUs there, under its name.
+        Host -> socket of the topology daemon that allocated CPUs to the job there, under its id.
     """
 
     id: str

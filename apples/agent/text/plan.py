@@ -1,6 +1,6 @@
-"""A plan, and the measured speeds of an application, as text.
+"""Texts of plans, of measured speeds and of the learned state.
 
-Of a plan the first line is the answer, the last what to type next.
+The first line of a plan is the answer, the last line is the next command.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ SHOWN_HOSTS = 12
 SHOWN_SETS = 8
 WIDTH = 80
 MIN_ERROR, MIN_START_ERROR = 5e-4, 1e-3
-"""Smaller errors of corrections are shown as 0: relative, and seconds of a start."""
+"""Smaller errors of corrections are shown as 0: relative errors, and seconds of a start."""
 CALIBRATION_OPTIONS = frozenset(("--hosts", "--template", "--user", "--set"))
-"""Of `apples run`; `apples calibrate` has them too."""
+"""Options of `apples run` that `apples calibrate` has as well."""
 
 
 def plan_text(document: PlanDocument, command: str) -> str:
-    """Return the short text: headline, one line a host, what is left out, what is assumed.
+    """Return the short text: headline, one line per host, hosts left out, assumed values.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def plan_text(document: PlanDocument, command: str) -> str:
 
 
 def explained_text(document: PlanDocument, command: str) -> str:
-    """Return the long text: also which sets were compared, and when the answer changes."""
+    """Return the long text: also the compared sets, and the values at which the answer changes."""
     chosen = document["chosen"]
     if chosen is None:
         return "\n".join(no_plan(document))
@@ -88,7 +88,7 @@ def explained_text(document: PlanDocument, command: str) -> str:
 
 
 def no_plan(document: PlanDocument) -> Iterator[str]:
-    """Yield the lines of a plan that does not exist: the remedy, then the reasons."""
+    """Yield the lines of a document without a feasible plan: the remedy, then the reasons."""
     remedy = document.get("remedy", "")
     yield f"No plan for {document['application']['name']}" + (f": {remedy}" if remedy else "")
     yield ""
@@ -100,7 +100,7 @@ def no_plan(document: PlanDocument) -> Iterator[str]:
 
 
 def _names(names: Sequence[str], room: int = 20) -> str:
-    """Return the names of a set, as many of them as go into `room` columns."""
+    """Return the names of a set, as many as fit into `room` columns."""
     if not names:
         return "no plan"
     return f"{names[0]} alone" if len(names) == 1 else _listed(names, room)
@@ -121,7 +121,7 @@ def _first(names: Sequence[str], count: int) -> str:
 def plan_head(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
     """Yield the first lines of a plan: the hosts, the seconds, and the next best set."""
     low, high = chosen["iteration_interval"]
-    known = not math.isclose(low, high)  # divided by the iterations an empty one may not be
+    known = not math.isclose(low, high)  # an empty interval may differ by rounding
     likely = f"likely {_between(low, high)}" if known else _no_interval(document, chosen)
     answer = f": {duration(chosen['iteration_seconds'])} an iteration ({likely})"
     threads = chosen["strips"][0].get("threads")
@@ -150,7 +150,7 @@ def plan_head(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
 
 
 def _unmeasured(document: PlanDocument, command: str) -> list[str]:
-    """Return lines about hosts whose speed was not measured for this application at this size."""
+    """Return lines about hosts without a speed measured for this application at this size."""
     ignored = _ignores_measurements(command)
     by_reason = unmeasured_speeds(document, never=not ignored)
     if not by_reason:
@@ -170,12 +170,12 @@ def _unmeasured(document: PlanDocument, command: str) -> list[str]:
 
 
 def unmeasured_speeds(document: PlanDocument, *, never: bool = True) -> dict[str, list[str]]:
-    """Return hosts whose speed was not measured for this application at this size, by where it is from.
+    """Return hosts without a speed measured for this application at this size, by the source of their speed.
 
     Parameters
     ----------
     never
-        Whether the plan would have used a measured speed, so that there is none.
+        Whether the plan uses measured speeds, so that the speed was never measured.
     """
     by_reason: dict[str, list[str]] = {}
     for host, speed in document.get("speeds", {}).items():
@@ -193,7 +193,7 @@ def unmeasured_speeds(document: PlanDocument, *, never: bool = True) -> dict[str
 
 
 def _ignores_measurements(command: str) -> str:
-    """Return the options by which a command plans without the learned state; empty if it uses that.
+    """Return the options by which a command plans without the learned state; empty if it uses that state.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def _ignores_measurements(command: str) -> str:
 
 
 def _calibrate_command(command: str) -> str:
-    """Return the command that calibrates what a command runs.
+    """Return the calibration command for the application of a command.
 
     Examples
     --------
@@ -267,7 +267,7 @@ COLUMNS: tuple[tuple[str, Callable[[StripInfo], str]], ...] = (
     ("CPU forecast", lambda strip: f"{strip['cpu']:.2f} +- {strip['cpu_error']:.2f}"),
     ("memory", _memory),
 )
-"""The columns of the plan's table: title, and the cell of one of ``chosen.strips``."""
+"""The columns of the plan's table: title, and a function from an entry of ``chosen.strips`` to the cell."""
 
 
 def plan_table(chosen: Chosen, shown: int) -> list[list[str]]:
@@ -299,7 +299,7 @@ def _left_out_line(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
 
 
 def _binding(document: PlanDocument) -> Iterator[str]:
-    """Yield the first limit without which the plan would be better, and how many more there are."""
+    """Yield the first limit without which the plan would be better, and the number of others."""
     reasons = [limit["reason"] for limit in document.get("binding", ())]
     if reasons:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
@@ -309,7 +309,7 @@ def _binding(document: PlanDocument) -> Iterator[str]:
 
 
 def _basis(document: PlanDocument, chosen: Chosen) -> Iterator[str]:
-    """Yield what was assumed and the weather, on one line where they fit."""
+    """Yield the assumed values and the weather, on one line if they fit."""
     assumed, weather = document["assumed"], f"weather: {document['weather']['kind']}"
     message = f"assumed: {assumed[0] if assumed else 'nothing'}.  {weather}"
     if len(assumed) > 1 or len(message) > WIDTH:
@@ -433,7 +433,7 @@ def correction_words(known: CorrectionInfo) -> str:
 
 
 def _error(known: CorrectionInfo, error: float) -> str:
-    """Return an error of a correction: of a factor in per cent, of a start in seconds."""
+    """Return the error of a correction: in per cent for a factor, in seconds for a start."""
     if known["kind"] == START:
         return duration(error if error >= MIN_START_ERROR else 0.0)
     return f"{digits(100 * error if error >= MIN_ERROR else 0.0, 2)} %"
@@ -520,7 +520,7 @@ def _curve(speed: SpeedFunction) -> SpeedCurve:
 
 
 def calibration_text(found: Mapping[str, Mapping[str, SpeedFunction]]) -> str:
-    """Return the measured speeds, a line a host and implementation."""
+    """Return the measured speeds, one line per host and implementation."""
     lines = []
     for host, speeds in found.items():
         for name, speed in speeds.items():

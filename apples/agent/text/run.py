@@ -1,4 +1,4 @@
-"""A run as text: whether the prediction held, and where the time went."""
+"""The text of a run: its prediction, its result, and its time by phase."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 VERDICTS = {True: "inside the promise", False: "outside the promise", None: "no promise to check"}
 
 SHORT_SENTENCE = 70
-"""Letters of a sentence that stands behind another one on a line."""
+"""Longest sentence that is appended to a line, in letters."""
 MAX_SENDERS = 8
-"""Hosts up to which the table of what each sent each is shown; the JSON document and the page have more."""
+"""Largest number of hosts with a table of the bytes between each two; the JSON document and the page have more."""
 FELT_SECONDS = 0.05
-"""A phase that took less is not told of."""
+"""Shorter phases are not printed."""
 
 
 def run_text(document: AgentRunDocument, command: str, timeline: str = "") -> str:
-    """Return the summary of a run, and the run over time where it is given; the last line is what to type next."""
+    """Return the summary of a run, with `timeline` if given; the last line is the next command."""
     execution = document["execution"]
-    assert execution is not None  # noqa: S101 - for the type checker: a run without one has another text
+    assert execution is not None  # noqa: S101 - for the type checker: a run without an execution has another text
     lines = [
         *run_head(document, execution),
         "",
@@ -44,7 +44,7 @@ def run_text(document: AgentRunDocument, command: str, timeline: str = "") -> st
 
 
 def run_head(document: AgentRunDocument, execution: ExecutionInfo) -> Iterator[str]:
-    """Yield the first lines of a run: what it took beside the promise, and whether its result is right."""
+    """Yield the first lines of a run: measured and promised time, and the verification of its result."""
     low, high = execution["interval"]
     predicted, waited = execution["predicted_seconds"], execution.get("queue_seconds")
     promised = "nothing" if predicted is None else duration(predicted)
@@ -72,7 +72,7 @@ def run_head(document: AgentRunDocument, execution: ExecutionInfo) -> Iterator[s
 
 
 def _messages(found: Messages | None) -> Iterator[str]:
-    """Yield which host sent which how much, where that was asked for; what is known anyway is on the page."""
+    """Yield the counted bytes between hosts; declared messages are only on the page."""
     if found is None or found["source"] != "counted":
         return
     sent, hosts = sum(map(sum, found["bytes"])), found["hosts"]
@@ -91,7 +91,7 @@ def _messages(found: Messages | None) -> Iterator[str]:
 
 
 def _phases(document: AgentRunDocument) -> Iterator[str]:
-    """Yield where the seconds of the command went, those that can be felt; a job's record tells none."""
+    """Yield the seconds of the command by phase, without short phases; a job's record has none."""
     if document.get("phases"):
         felt = [(n, s) for n, s in document["phases"].items() if s >= FELT_SECONDS]
         parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in felt)
@@ -99,7 +99,7 @@ def _phases(document: AgentRunDocument) -> Iterator[str]:
 
 
 def run_table(execution: ExecutionInfo) -> list[tuple[str, ...]]:
-    """Return the titles, then a row a host; compute, halo, wait and other add up to an iteration."""
+    """Return the titles, then a row per host; compute, halo, wait and other add up to an iteration."""
     told = [{word: value for word, value, _ in spending(one)} for one in execution["hosts"]]
     after = [word for word in words_of([execution]) if word != "compute"]
     halo = after[0] if after else "halo"
@@ -122,7 +122,7 @@ def run_table(execution: ExecutionInfo) -> list[tuple[str, ...]]:
 
 
 def dry_text(command: LaunchCommandInfo) -> str:
-    """Return what a run would start: the files, then the command line."""
+    """Return the text of a dry run: the files, then the command line."""
     lines = []
     for name, text in command["files"].items():
         lines += [f"# {name}", text.rstrip(), ""]

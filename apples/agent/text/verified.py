@@ -1,4 +1,4 @@
-"""How a result was verified, for the text and the page of a run; from ``apples.run/1``."""
+"""Sentences about the verification of a result, for the text and the page of a run; from ``apples.run/1``."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ UNCHECKED = "Not verified ({})."
 
 
 def verified_text(document: AgentRunDocument) -> str:
-    """Return whether the result is right, and how that was found, in a sentence."""
+    """Return a sentence with the outcome and the method of the verification."""
     pattern, parts = _verified(document)
     return pattern.format(*(one.text if isinstance(one, Number) else one for one in parts))
 
 
 def verified_page(document: AgentRunDocument) -> tuple[str, str, Markup]:
-    """Return kind, word and sentence of the same for a page."""
+    """Return kind, word and sentence of the verification for a page."""
     verified = document["verified"]
     how = document.get("verification", {}).get("how", "full")
     kind = {True: "good", False: "bad", None: "watch"}[verified]
@@ -63,7 +63,7 @@ def _verified(document: AgentRunDocument) -> tuple[str, Parts]:
 
 
 def _checked(document: AgentRunDocument, found: VerificationInfo) -> tuple[str, Parts]:
-    """Return a pattern and its parts, of results that were compared, also with a function if there was one."""
+    """Return a pattern and its parts for compared results, with the comparison by a function if one was made."""
     expected = found.get("expected_result")
     if not expected:
         return _ranks_checked(document, found)
@@ -78,7 +78,7 @@ def _checked(document: AgentRunDocument, found: VerificationInfo) -> tuple[str, 
 
 
 def _ranks_checked(document: AgentRunDocument, found: VerificationInfo) -> tuple[str, Parts]:
-    """Return a pattern and its parts, of the results of two runs that were compared."""
+    """Return a pattern and its parts for the compared results of two runs."""
     ranks, reference, tested = _compared(found)
     place = "the same hosts" if found.get("sampled_on") == "hosts" else "this machine"
     first: Parts = ()
@@ -91,7 +91,7 @@ def _ranks_checked(document: AgentRunDocument, found: VerificationInfo) -> tuple
         return pattern.replace("{}.", end), (*first, ranks, reference, *owner)
     if sampled:
         execution = document["execution"]
-        assert execution is not None  # noqa: S101 - for the type checker: what did not run is not verified
+        assert execution is not None  # noqa: S101 - for the type checker: only a run is verified
         first = (count(found["iterations"]), count(execution["iterations"]), place)
         reason = found["reason"]
         if tested:

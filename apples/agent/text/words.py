@@ -1,4 +1,4 @@
-"""Words that texts and pages of runs share: implementations, time spent, verification, and reasons of a plan."""
+"""Words shared by texts and pages of runs: implementations, time spent, verification, reasons for a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_REASONS = 20
 
 
 class Reasons(TypedDict):
-    """Why a plan uses its hosts, each list cut to `MAX_REASONS` entries."""
+    """Reasons for the hosts of a plan, each list cut to `MAX_REASONS` entries."""
 
     plan: PlanDocument
     left_out: list[LeftOut]
@@ -29,11 +29,11 @@ class Reasons(TypedDict):
     refused: list[str]
     assumed: list[str]
     more: bool
-    """Whether the plan has more of them."""
+    """Whether the plan has more reasons."""
 
 
 def kinds_of(plans: Sequence[PlanDocument]) -> list[str | None]:
-    """Return the implementations in use, in an order that stays."""
+    """Return the implementations in use, in a stable order."""
     return sorted(
         {
             strip["implementation"]
@@ -55,7 +55,7 @@ def slow_host_lines(found: Iterable[SlowHostEntry] | None) -> Iterator[str]:
 
 
 def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
-    """Return kind, word and sentence for the checks of the results."""
+    """Return kind, word and sentence for the verifications of several results."""
     if not verified:
         return "watch", "nothing ran", "No result to verify."
     if any(one is False for one in verified):
@@ -66,7 +66,7 @@ def verified_words(verified: Sequence[bool | None]) -> tuple[str, str, str]:
 
 
 def reasons(plan: PlanDocument | None) -> Reasons | None:
-    """Return why a plan uses its hosts, cut to what a page holds."""
+    """Return the reasons for the hosts of a plan, cut to fit a page."""
     if plan is None:
         return None
     from apples.agent.text.plan import unmeasured_speeds  # noqa: PLC0415 - it loads NumPy, a list of runs needs none
@@ -88,7 +88,7 @@ def reasons(plan: PlanDocument | None) -> Reasons | None:
 
 
 def spending(host: HostRun) -> list[tuple[str, float, str]]:
-    """Return what a host spent its iteration on, in parts that add up to it: word, seconds, fill."""
+    """Return the parts of a host's iteration, which add up to it: word, seconds, fill."""
     compute, halo = host["compute_per_iteration"], host["communicate_per_iteration"]
     wait, other = host.get("wait_per_iteration"), host.get("other_per_iteration")
     spent = [("compute", compute, "fill-0")]
@@ -102,7 +102,7 @@ def spending(host: HostRun) -> list[tuple[str, float, str]]:
 
 
 def words_of(executions: Sequence[ExecutionInfo]) -> dict[str, str]:
-    """Return what `spending` tells apart in these runs, in its order, with the fill of each."""
+    """Return the words of `spending` that occur in these runs, in its order, with the fill of each."""
     told = {
         word: kind
         for one in executions
