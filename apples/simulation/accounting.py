@@ -1,8 +1,8 @@
-"""Read the accounting of other batch systems, and Batsim's workloads: one function a kind of file.
+"""Read the accounting of PBS, LSF and Grid Engine, and Batsim's workloads: one function for each format.
 
-Each returns a `Log` as `apples.simulation.sacct.read_sacct` does: times are seconds since 1970 (of Batsim: since
-the start), records that cannot be read are counted as damaged, and of a job that ran several times the last run
-counts. A task of a job array gets a number of its own above those of all jobs.
+Each function returns a `Log` as `apples.simulation.sacct.read_sacct` does. Times are seconds since 1970 (for
+Batsim: since the start). Unreadable records count as damaged. If a job ran several times, its last run counts. A
+task of a job array gets its own number, above those of all jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nws import StoredText
 
 MAX_JSON_BYTES = 1 << 28
 MAX_DEPTH = 20
-"""Of Batsim's compositions inside compositions."""
+"""Maximum nesting of Batsim's composed profiles."""
 
 _PBS = re.compile(r"\d\d/\d\d/\d{4} \d\d:\d\d:\d\d;[A-Za-z]{1,2};[^;]*;")
 _LSF = re.compile(r'"[A-Z_0-9]+" "[0-9.]+" \d{1,15} ')
@@ -29,7 +29,7 @@ _PBS_VALUE = re.compile(r"(?<![\w.])([A-Za-z_][\w.]*)=(\"[^\"]*\"|'[^']*'|\S*)")
 _HARD_LIMIT = re.compile(r"(?:^|[ ,])h_rt=([0-9:]+)")
 _SGE_NUMBER = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _SGE_TASK = re.compile(r"\d+\.\S*[^\d\s.]\S*", re.ASCII)
-"""Of a parallel job: its number and its host."""
+"""Task of a parallel job: its number and its host."""
 _ID = re.compile(r"(\d{1,15})(?:\[(\d{1,9})\]|\.(\d{1,9}))?")
 
 
@@ -52,7 +52,7 @@ def is_sge(line: str) -> bool:
 
 
 def read_pbs(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
-    """Return the jobs of PBS's accounting: the records ``E`` of jobs that have ended.
+    """Return the jobs of PBS's accounting: the records ``E`` of ended jobs.
 
     ``MM/DD/YYYY hh:mm:ss;E;ID;key=value ..`` with ``ctime start end`` (seconds since 1970), ``queue user``,
     ``exec_host`` (``node/0*8+..`` or ``node/0-7+..``), ``Resource_List.ncpus``, ``.nodes``, ``.walltime`` and
@@ -98,7 +98,7 @@ def read_lsf(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
 
     Words, from 0: 2 event time (the end), 3 job, 6 processors, 7 submission, 10 start (0: never), 11 user,
     12 queue, 22 the number of hosts asked for, then their names, the number of hosts of the run, their names
-    (``8*host``: eight slots), and the status (64: done, 32: exit). A limit is not in them.
+    (``8*host``: eight slots), and the status (64: done, 32: exit). The records have no limit.
 
     Source: IBM Spectrum LSF, file reference ``lsb.acct``, "Job finish event record".
     """
@@ -136,7 +136,7 @@ def read_sge(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
 
     Words between colons, from 0: 0 queue, 3 owner, 5 job, 8 submission, 9 start, 10 end (milliseconds in
     Univa's), 11 failed, 12 exit status, 34 slots, 35 task of an array, 39 category (``-l h_rt=..``: the limit),
-    41 task of a parallel job (left out unless ``NONE``). The category may hold colons.
+    41 task of a parallel job (skipped unless ``NONE``). The category may contain colons.
 
     Source: the manual page accounting(5) of Sun, Son of and Univa Grid Engine.
     """
@@ -174,8 +174,8 @@ def read_batsim(text: StoredText, blocks: Iterator[bytes], source: str) -> Log:
     """Return the jobs of a workload of Batsim.
 
     An object with ``nb_res``, ``jobs`` (``id subtime res profile``, ``walltime`` if there is a limit) and
-    ``profiles``. The run time is known of profiles of the type ``delay`` and of sequences of them; of others it
-    depends on the simulated platform, and their jobs have none.
+    ``profiles``. Only profiles of the type ``delay`` and sequences of them have a run time. With another profile
+    the run time depends on the simulated platform, so the job has none.
 
     Source: Batsim's documentation, "Workload" and "Profile types".
     """
@@ -235,7 +235,7 @@ def _batsim_job(
     own = given.get("id")
     if own is not None and (isinstance(own, bool) or not isinstance(own, int | str)):
         raise RowError("value-type", f"{str(own)[:40]!r} is no name", "id")
-    name = f"\0{place}" if own is None else str(own)  # without an id it is like no other job
+    name = f"\0{place}" if own is None else str(own)  # without an id the job gets a unique name
     asked = _plain(given, "res")
     job = JobRecord(
         place, 0, _plain(given, "subtime"), -1.0, -1.0,
@@ -251,15 +251,15 @@ def _batsim_seconds(
     known: dict[str, float | RowError | None],
     depth: int = 0,
 ) -> float | None:
-    """Return the run time of a profile; None where it depends on the platform, or on itself.
+    """Return the run time of a profile; None if it depends on the platform or on itself.
 
     Raises
     ------
     RowError
-        The profile, or a part of it, has no number where it needs one: each time that it is asked for.
+        The profile, or a part of it, lacks a number. Each call for the profile raises it again.
     """
     if name not in known:
-        known[name] = None  # while it is computed: a profile that contains itself has no run time
+        known[name] = None  # for the recursion: a profile that contains itself has no run time
         try:
             known[name] = _batsim_computed(name, profiles, known, depth)
         except RowError as error:
@@ -292,19 +292,19 @@ _Record = Callable[[str, int, JobRecords], tuple[str, JobRecord] | None]
 
 
 class _Collected:
-    """Jobs by their name in the log, before they have numbers."""
+    """Jobs by name in the log, before they get numbers."""
 
     def __init__(self) -> None:
         self.records = JobRecords()
         self.jobs: dict[str, JobRecord] = {}
 
     def add(self, name: str, job: JobRecord) -> None:
-        """Enter a job; the last run of a job counts.
+        """Add a job; its last run counts.
 
         Raises
         ------
         RowError
-            Its times are not in order.
+            The times of the job are not in order.
         """
         if job.submit < 0:
             raise RowError("value-range", "has no time of submission", "submit")
@@ -316,12 +316,12 @@ class _Collected:
         self.jobs[name] = job
 
     def numbered(self) -> JobRecords:
-        """Return the jobs by number: the one in its name, or one above all of them."""
+        """Return the jobs by number: the number in the name, or a new number above all of these."""
         own = {int(last) for name in self.jobs if is_whole(last := name.rpartition("!")[2])}
         free = max(own, default=0)
         renamed = 0
         for name, job in self.jobs.items():
-            last = name.rpartition("!")[2]  # Batsim: the workload's name, !, the job's
+            last = name.rpartition("!")[2]  # Batsim: workload name, !, job id
             if is_whole(last) and int(last) not in self.records.jobs:
                 job.number = int(last)
             else:
@@ -365,7 +365,7 @@ def _checked_name(name: str) -> str:
 
 
 def _number(word: str, name: str) -> float:
-    """Return a number of at least 0; -1 where there is none."""
+    """Return a number of at least 0; -1 for an empty word."""
     if not word:
         return -1.0
     try:
@@ -390,7 +390,7 @@ def _seconds(moment: float) -> float:
 
 
 def _clock(word: str, name: str) -> float:
-    """Return the seconds of ``hh:mm:ss``, ``mm:ss`` or seconds; -1 where there is no limit."""
+    """Return the seconds of ``hh:mm:ss``, ``mm:ss`` or seconds; -1 without a limit."""
     if not word:
         return -1.0
     parts = word.split(":")
@@ -436,7 +436,7 @@ def _pbs_request(given: Mapping[str, str]) -> float:
 
 
 def _sge_category_end(words: Sequence[str]) -> int:
-    """Return where the word behind the category stands: a number, then a parallel task or none, then a number."""
+    """Return the index of the word after the category: a number, then a parallel task or none, then a number."""
     for place in range(40, len(words) - 1):
         task = words[place + 1]
         if (
@@ -454,10 +454,10 @@ def _lsf_slots(host: str) -> float:
 
 
 def _lsf_index(words: Sequence[str], place: int) -> int:
-    """Return the index in a job array; 0 for a job that is none.
+    """Return the index in a job array; 0 for a job outside an array.
 
-    It follows the host factor, the job's name, its command, 19 numbers of use, the user of the mail, the project,
-    the exit status, the processors at most, the shell and the time event.
+    The index follows the host factor, the job's name, its command, 19 numbers of resource usage, the mail user,
+    the project, the exit status, the maximum of processors, the shell and the time event.
     """
     at = place + 3 + 19 + 6
     word = words[at] if len(words) > at else "0"

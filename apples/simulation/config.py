@@ -1,7 +1,7 @@
-"""What a simulation assumes beside its workload and its policy, and what comes out of it.
+"""The configuration and the result of a simulation.
 
-`SimulationConfig` has the machine, the tie rule, the speed-up model, the costs of resizes and the events
-beside the log's; `SimulationResult` has what became of every job.
+`SimulationConfig` has the machine, the tie rule, the speed-up model, the costs of resizes and the events that are
+not in the log. `SimulationResult` has the outcome of every job.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ LIMITS = ("overrun", "kill")
 
 @dataclass(frozen=True)
 class ReconfigurationCost:
-    """How long a resize stalls a job.
+    """Duration of a job's stall in a resize.
 
     Attributes
     ----------
     shrink, expand
-        Seconds for any resize.
+        Fixed seconds of a shrink and of an expansion.
     wait
-        Seconds that a resize waits for the job's next safe point, while it goes on as before.
+        Seconds until the job's next safe point; until then it runs on its old nodes.
     curve
-        (nodes before, nodes after, seconds of waiting, seconds of stall) as measured, in place of the other
-        figures: between them a resize takes what lies between, by its direction and the part that changes
-        place.
+        Measured resizes (nodes before, nodes after, seconds of waiting, seconds of stall), in place of the other
+        figures. Other resizes are interpolated by direction and by the fraction of the data that moves.
     data_bytes, bandwidth
-        A job's data and how fast it moves, bytes and bytes a second: the part of it that changes
-        its place, |new - old| / max(new, old), takes that much longer.
+        Bytes of a job's data, and bytes per second of the transfer. A resize moves the fraction |new - old| /
+        max(new, old) of the data.
     """
 
     shrink: float = 0.0
@@ -65,7 +64,7 @@ class ReconfigurationCost:
         return (self.shrink if new < old else self.expand) + self.move_seconds * moved
 
     def waiting_seconds(self, old: int, new: int) -> float:
-        """Return how long a resize waits for a safe point."""
+        """Return the seconds that a resize waits for a safe point."""
         return self._measured(old, new, 2) if self.curve else self.wait
 
     def _measured(self, old: int, new: int, column: int) -> float:
@@ -79,12 +78,12 @@ class ReconfigurationCost:
 
     @property
     def is_free(self) -> bool:
-        """Whether a resize takes no time at all."""
+        """Whether a resize takes no time."""
         return not (self.shrink or self.expand or self.move_seconds or self.wait or self.curve)
 
 
 #: `kale`: Table 1 of Kale et al. 2002, 128 to 64 processors and back with 1 MB on the Platinum
-#: cluster. `stall`: the five seconds they quote for dynamic equipartition.
+#: cluster. `stall`: the five seconds that they quote for dynamic equipartition.
 COSTS: Mapping[str, ReconfigurationCost] = {
     "none": ReconfigurationCost(),
     "kale": ReconfigurationCost(shrink=0.086, expand=0.0676),
@@ -103,7 +102,7 @@ class NodeFailure:
 
 @dataclass(frozen=True)
 class OwnerLoad:
-    """From `time` on so many processes of `others` want a processor of a node, until it is said anew."""
+    """From `time` until the node's next entry, `others` processes of other users want a processor of the node."""
 
     time: float
     node: int
@@ -112,16 +111,16 @@ class OwnerLoad:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    """How often running jobs save their state, and how long that takes.
+    """Interval and cost of the checkpoints of running jobs.
 
     Attributes
     ----------
     interval
-        Seconds of a job's work, on the processors it asked for, between two checkpoints. There is none at
-        its end.
+        Seconds of work between two checkpoints, on the processors that the job asked for. A job makes no
+        checkpoint at its end.
     cost
-        Seconds that one takes on these processors, in which the job does nothing else; on others as much
-        longer or shorter as its work.
+        Seconds of a checkpoint on these processors, during which the job does no work. On other processors the
+        time scales as that of the work.
 
     Examples
     --------
@@ -134,37 +133,37 @@ class Checkpointing:
     cost: float = 0.0
 
     def count(self, work: float) -> int:
-        """Return how many checkpoints a job of so much work makes."""
+        """Return the number of checkpoints of a job with `work` seconds."""
         return max(0, ceil(work / self.interval) - 1)
 
     def with_checkpoints(self, work: float) -> float:
-        """Return a job's work with the time of its checkpoints."""
+        """Return the work of a job including its checkpoints, in seconds."""
         return work + self.count(work) * self.cost
 
     def saved(self, done: float, work: float) -> float:
-        """Return how much of what is done, checkpoints included, the last checkpoint holds."""
+        """Return the part of `done` seconds, checkpoints included, that the last checkpoint holds."""
         every = self.interval + self.cost
         return min(floor(done / every + 1e-9), self.count(work)) * every
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Like nodes of a machine with a queue of their own; no node is in two partitions.
+    """Equal nodes of a machine with their own queue; no node is in two partitions.
 
     Attributes
     ----------
     name, number
-        What a log calls it: by name, or by number where it has no names.
+        Its name in a log, or its number in a log without names.
     nodes, cores
-        How many, and cores of each.
+        Number of nodes, and cores of each.
     memory
-        Bytes of a node; None: not looked at.
+        Bytes of a node; None: the simulation ignores memory.
     gpus
-        Of a node; None: not looked at.
+        GPUs of a node; None: the simulation ignores GPUs.
     speed
         Seconds of a log's run time that pass in a second.
     default
-        Whether jobs go there that name no partition; if none says so it is the first.
+        Whether it gets the jobs that name no partition; without a default the first partition gets them.
     """
 
     name: str
@@ -178,7 +177,7 @@ class Partition:
 
     @property
     def processors(self) -> int:
-        """Of all its nodes."""
+        """Processors of all its nodes."""
         return self.nodes * self.cores
 
     def __str__(self) -> str:
@@ -189,53 +188,53 @@ class Partition:
 
 @dataclass(frozen=True)
 class SimulationConfig:
-    """The assumptions of a simulation.
+    """The configuration of a simulation.
 
     Attributes
     ----------
     nodes, cores_per_node
-        The machine. Jobs get whole nodes; processors given out one by one are nodes of one core. With
-        partitions: all their nodes, and the cores of each; 1 where they differ.
+        Size of the machine. Jobs get whole nodes; a machine that allocates single processors has nodes of one
+        core. With partitions: the sum of their nodes, and their cores per node, 1 if these differ.
     speed
-        Of its nodes: seconds of a log's run time that pass in a second.
+        Speed of its nodes: seconds of a log's run time that pass in one second.
     partitions
-        Of the machine; empty: it is one whole.
+        Partitions of the machine; empty: none.
     ties
-        `instant`: all events of an instant, then one pass. `event`: a pass after every event,
-        submissions before ends. `predictsim`: as `event`, and a job whose estimated end has come
-        counts as gone (pyss, predictsim).
+        `instant`: all events of an instant, then one pass. `event`: a pass after every event, submissions before
+        ends. `predictsim`: as `event`, and a job counts as gone from its estimated end on (pyss, predictsim).
     speedup, cost
-        Of jobs whose nodes change.
+        Speed-up, and cost of a resize, of jobs with changing nodes.
     release
-        When the nodes that a job gives up are free: `confirmed`, when its resize is done, so that a
-        newcomer waits until then; `at_once`, when it is decided, and resizes wait for
-        no safe point, as simulators have it.
+        Time at which the nodes that a job gives up come free. `confirmed`: at the end of its resize, so that a
+        newcomer waits until then. `at_once`: at the decision, and resizes wait for no safe point, as in other
+        simulators.
     runtime_model
-        Of jobs that share nodes: `ideal` by all cores (equation 5 of D'Amico et al. 2019) or
-        `worst` by the poorest node (equation 6).
+        Run time of jobs that share nodes: `ideal` by all their cores (equation 5 of D'Amico et al. 2019), or
+        `worst` by the node with the fewest cores (equation 6).
     failures, cancellations, demands
-        Events beside the log's: nodes that fail; job -> time of cancellation; evolving job ->
-        (part of the work done, processors it then asks for), in order.
+        Events that are not in the log: nodes that fail; job -> time of cancellation; evolving job -> (fraction of
+        the work done, processors that it then asks for), in order.
     owners, owner_first
-        What others want of nodes, from when on: a job is as fast as on the node that has least left. Whether
-        nodes belong first to these others, for a policy that looks at `loads`.
+        Loads of nodes by other users over time: a job is as fast as its node with the least capacity left. Whether
+        nodes are owner-first, for a policy that reads `loads`.
     dependencies
-        Job -> the job whose end it waits for, and how many seconds after it it comes.
+        Job -> (its predecessor, seconds from the end of the predecessor to its submission).
     advance
-        Nodes that are kept from jobs for a time.
+        Advance reservations.
     slowdown
-        How many times longer a job takes on the nodes it has; None: it matters only how many they are.
+        Factor of a job's run time on its nodes; None: only their number counts.
     overrun_seconds
-        What a job is guessed to need still when it is first found running at its estimated end.
+        Seconds by which the first overrun of a job extends its estimated end.
     limits, grace
-        `overrun`: a job may run beyond its limit, its estimated end as the ledger has it
-        (`RunningJob.limit`). `kill`: it is ended so many seconds after it.
+        `overrun`: a job may run beyond its limit, which is the ledger's estimated end (`RunningJob.limit`).
+        `kill`: the job is killed `grace` seconds after its limit.
     checkpoint
-        What a run that is lost goes on from; None: it starts again from nothing.
+        Checkpoints from which a lost run continues; None: it starts from the beginning.
     fallback
-        Whether first-come-first-served decides a pass in which the policy fails; else the failure is an error.
+        Whether first-come-first-served decides a pass in which the policy fails; otherwise the failure is an
+        error.
     idle_watts, busy_watts
-        Of a node; energy is not known without them.
+        Power of an idle and of a busy node; without them the energy is unknown.
     """
 
     nodes: int
@@ -344,31 +343,31 @@ class SimulationConfig:
 
     @property
     def processors(self) -> int:
-        """Of the whole machine."""
+        """Processors of the whole machine."""
         if self.partitions:
             return sum(part.processors for part in self.partitions)
         return self.nodes * self.cores_per_node
 
     @property
     def kills(self) -> bool:
-        """Whether a job is ended at its limit."""
+        """Whether a job is killed at its limit."""
         return self.limits == "kill"
 
     @property
     def machine(self) -> str:
-        """The machine in words."""
+        """A description of the machine."""
         if self.partitions:
             return ", ".join(map(str, self.partitions))
         return f"{self.nodes} nodes x {self.cores_per_node} cores"
 
     @property
     def acknowledges(self) -> bool:
-        """Whether nodes that a job gives up are free only some time later."""
+        """Whether nodes that a job gives up come free later than the decision."""
         return self.release == "confirmed" and not self.cost.is_free
 
     @property
     def has_events(self) -> bool:
-        """Whether anything but submissions and ends happens, or matters."""
+        """Whether the event engine must run: other events than submissions and ends occur."""
         return bool(
             self.failures
             or self.owners
@@ -381,56 +380,55 @@ class SimulationConfig:
         )
 
     def need(self, processors: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the whole nodes for so many processors."""
+        """Return the number of whole nodes for each number of processors."""
         return processors if self.cores_per_node == 1 else -(-processors // self.cores_per_node)
 
 
 @dataclass(frozen=True)
 class SimulationResult:
-    """What became of the jobs of a workload, in its order.
+    """The outcome of each job of a workload, in its order.
 
-    The same workload, policy and configuration give the same result bit for bit, by whatever engine.
+    The same workload, policy and configuration give the same result bit for bit with each engine.
 
     Attributes
     ----------
     start, end
-        Seconds; NaN for a job that never ran.
+        Times in seconds; NaN for a job that never ran.
     resizes
-        How often the processors of a job changed while it ran.
+        Number of changes of a job's processors during its run.
     guest, mate
         Whether it started inside mates' nodes; whether it was a mate at least once.
     completed
-        False for cancelled, rejected and held jobs, and for those that were killed.
+        False for cancelled, rejected, held and killed jobs.
     node_seconds
-        Nodes that were occupied, times seconds.
+        Occupied nodes times seconds.
     engine
         `numba` for a compiled kernel, `events` for the event engine.
     seconds
-        Simulation, wall time without reading and compiling.
+        Wall time of the simulation, without reading and compilation.
     restarts
         Runs lost to failures and requeues.
     killed
-        Jobs that were ended at their limit.
+        Jobs that were killed at their limit.
     work_lost, work_saved
-        What was done of the runs that were lost: since their last checkpoint, and what they had saved in
-        theirs, in processor-seconds on the processors asked for.
+        Work of the lost runs, after their last checkpoint and up to it, in processor-seconds on the processors
+        that the jobs asked for.
     passes, failed_passes
-        Passes of the event engine, and those of them in which the policy failed, so that
-        first-come-first-served decided.
+        Passes of the event engine, and those that first-come-first-served decided because the policy failed.
     failures
-        The first failure of each kind, and how many there were.
+        The first failure of each kind, and their number.
     rejected, held
-        Job -> reason, of those that the policy will never run; of those that it held back and never released.
+        Job -> reason: jobs that the policy will never run; jobs that it held and never released.
     reservations
-        The advance reservations that began, each with the nodes that it `taken` had at its beginning.
+        The advance reservations that began; `taken` is the number of nodes that each had at its begin.
     refused_starts, first_refused
-        Starts and growths of a policy that does not look at reservations, refused since they would have run
-        into one; the first of them.
+        Number of refused starts and growths that would have run into an advance reservation, for a policy that
+        does not read reservations; the first of them.
     changes
-        (time, position of the job, cores it has from then on), if recorded.
+        (time, position of the job, its cores from then on), if recorded.
     partition, partition_node_seconds
-        By job the position of its partition in the configuration, and `node_seconds` by partition; empty for
-        a machine that is one whole.
+        Position of each job's partition in the configuration, and `node_seconds` by partition; empty without
+        partitions.
     """
 
     start: NDArray[np.float64]
@@ -459,6 +457,6 @@ class SimulationResult:
     partition_node_seconds: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
-        """Return how many jobs there were, and how many of them completed."""
+        """Return the number of jobs and of completed jobs."""
         done = f"{counted(len(self.start), 'job')}, {int(self.completed.sum())} completed"
         return in_one_line(self, f"{done}, by {self.engine} in {duration(self.seconds)}")

@@ -1,12 +1,11 @@
 """The event engine: any scheduling policy over a workload, on a virtual clock.
 
-The engine is the simulator's back end of `apples.scheduling.driver`: a heap of events moves the virtual
-clock, the driver runs policy and ledger, and what the ledger accepts changes the jobs' rates here.
+The engine is the simulator's back end of `apples.scheduling.driver`. A heap of events moves the virtual clock, the
+driver runs policy and ledger, and the engine changes the jobs' rates by the accepted decisions.
 
-A job's work is kept in seconds on the processors that it asked for. Whenever its rate changes, the work
-left is brought up to date and a new end is put into the heap; the end that was overtaken stays there and
-is skipped when its turn comes (lazy deletion). The built-in policies have compiled kernels beside this
-loop (`kernels`), which give the same result bit for bit.
+A job's work is counted in seconds on the processors that it asked for. When its rate changes, the engine updates
+the remaining work and puts a new end into the heap. The old end stays there and is skipped later (lazy deletion).
+Some built-in policies also have compiled kernels (`kernels`), with the same result bit for bit.
 """
 
 from __future__ import annotations
@@ -30,30 +29,30 @@ from apples.simulation.config import NodeFailure, OwnerLoad, SimulationConfig, S
 from apples.simulation.speedup import linear
 from apples.simulation.workload import Workload
 
-#: Kinds of events, in the order in which those of one instant happen; submissions come before all.
+#: Kinds of events in their order within an instant; submissions come first.
 COME, END, FAIL, REPAIR, CANCEL, SAFE_POINT, CONFIRM, ASK, WAKE, ADVANCE, OWNER = range(11)
 
 
 class DecisionError(UsageError):
-    """A policy decided what the machine or the job cannot do; permanent, the policy is wrong."""
+    """The machine or the job cannot carry out a decision of the policy. Permanent: the policy is wrong."""
 
     code = "decision-refused"
 
 
 class Precedence:
-    """Which jobs are over, and which wait for the end of others: one for all engines on one clock.
+    """The ended jobs and the jobs that wait for the end of others; all engines on one clock share it.
 
     Parameters
     ----------
     jobs
-        All that are simulated; others hold nobody up.
+        All simulated jobs; a job does not wait for others than these.
     dependencies
-        As in `SimulationConfig`.
+        The attribute of `SimulationConfig`.
 
     Attributes
     ----------
     ended
-        Job that is over -> when it ended; one that never ran counts as ended at its submission.
+        Ended job -> time of its end; for a job that never ran, time of its submission.
     """
 
     def __init__(
@@ -65,9 +64,9 @@ class Precedence:
         self._after: dict[int, list[tuple[EventEngine, int]]] = {}
 
     def comes_at(self, engine: EventEngine, k: int) -> float:
-        """Return when a job comes that its log submits now: later as long as its predecessor is not over.
+        """Return the time at which a job that the log submits now enters the queue, after its predecessor.
 
-        `inf`: nobody knows yet; the engine is told when the predecessor is over.
+        `inf` if unknown: `is_over` schedules the job when the predecessor has ended.
         """
         waits = self._dependencies.get(engine.jobs[k].id)
         if waits is None:
@@ -81,7 +80,7 @@ class Precedence:
         return inf
 
     def is_over(self, number: int, ended: float, now: float) -> None:
-        """Let the jobs come that waited for the end of this one, each after its own time."""
+        """Record the end of a job; schedule its successors, each after its own delay."""
         self.ended[number] = ended
         for engine, later in self._after.pop(number, ()):
             _, seconds = self._dependencies[engine.jobs[later].id]
@@ -94,11 +93,11 @@ class EventEngine(SchedulerBackend):
     Parameters
     ----------
     workload, policy, config
-        What to run.
+        The simulated workload, policy and configuration.
     record
-        Whether to keep every change of a job's cores.
+        Whether to record every change of a job's cores.
     precedence
-        Shared by the engines on one clock; None: it is alone.
+        Shared by the engines on one clock; None for a single engine.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class EventEngine(SchedulerBackend):
                 code="job-repeated",
                 job=twice[0],
             )
-        #: By position: a job's work with the time of its checkpoints, and what the next run has to do of it.
+        #: By position: a job's work including its checkpoints, and the part that its next run has to do.
         self.whole: list[float] = workload.run.tolist()
         if config.checkpoint is not None:
             self.whole = list(map(config.checkpoint.with_checkpoints, self.whole))
@@ -154,9 +153,9 @@ class EventEngine(SchedulerBackend):
         self.now = self.jobs[0].submit
         self.driver = Driver(policy, self.ledger, lambda: self.now, self, fallback=config.fallback)
         count = len(self.jobs)
-        # By position in the workload. The work of a job is what was left of it at `since`, in seconds on
-        # the processors it asked for; at `rate` seconds of work a second it ends at `end`. No rate: the job
-        # does not run.
+        # By position in the workload. `work` is the remaining work of a job at `since`, in seconds on the
+        # processors it asked for. At `rate` seconds of work per second it ends at `end`. With rate 0 the job does
+        # not run.
         self.start = [nan] * count
         self.end = [nan] * count
         self.work = [0.0] * count
@@ -166,7 +165,7 @@ class EventEngine(SchedulerBackend):
         self.guest = [False] * count
         self.mate = [False] * count
         self.completed = [False] * count
-        self.to_kill = [False] * count  # whether it is at its limit that it ends
+        self.to_kill = [False] * count  # whether the limit ends it
         self.demands_made = [0] * count
         # Events are (time, kind, order of the job's start, position of the job or number of the node).
         self.events: list[tuple[float, int, int, int]] = []
@@ -177,20 +176,20 @@ class EventEngine(SchedulerBackend):
         self.killed = 0
         self.work_lost = self.work_saved = 0.0
         self.passes = 0
-        # By kind: the first failure of the policy, and how many there were.
+        # By kind: the first failure of the policy, and the number of failures.
         self.policy_failures: dict[str, tuple[PolicyFailure, int]] = {}
         self.idle_passes = 0
         self.promised = False
         self.node_seconds = 0.0
         self.precedence = precedence or Precedence(self.position.keys(), config.dependencies)
-        # How many jobs were submitted, and which of them wait for the end of another.
+        # Number of submitted jobs, and those of them that wait for the end of another job.
         self.arrived = 0
         self.to_come = set[int]()
-        # Whether the policy only goes on promising: nothing happens any more unless a job comes.
+        # Whether the policy only renews promises: nothing happens any more unless a job arrives.
         self.stalled = False
         self.reservations: list[AdvanceReservation] = []
         self.refused_starts, self.first_refused = 0, ""
-        # By the order of the job's start: the stall of the resize that waits for a safe point.
+        # Number of the job's start -> stall of its resize, which waits for a safe point.
         self.resizing: dict[int, float] = {}
         self.failures = {
             (instant(failure.time), failure.node): failure for failure in config.failures
@@ -203,7 +202,7 @@ class EventEngine(SchedulerBackend):
         Raises
         ------
         DecisionError
-            The policy decided what cannot be done.
+            A decision of the policy cannot be carried out.
         UsageError
             The policy failed, or leaves jobs waiting for ever.
         """
@@ -212,7 +211,7 @@ class EventEngine(SchedulerBackend):
     # ---------------------------------------------------------------------------------- clock
 
     def next_time(self) -> float:
-        """Return when something happens next; `inf`: never, as far as this engine can tell."""
+        """Return the time of the next event; `inf`: this engine has none."""
         self._skip_overtaken()
         now = self.events[0][0] if self.events else inf
         if self.arrived < len(self.jobs):
@@ -220,7 +219,7 @@ class EventEngine(SchedulerBackend):
         return inf if self.stalled or self._nothing_left() else now
 
     def take_events(self, now: float) -> None:
-        """Let the events of the instant happen, or one of them, by the tie rule."""
+        """Process all events of the instant, or one of them, by the tie rule."""
         ledger = self.ledger
         used = ledger.nodes - ledger.free - ledger.reserved
         self.node_seconds += used * (now - self.now)
@@ -238,7 +237,7 @@ class EventEngine(SchedulerBackend):
 
     @property
     def takes_all(self) -> bool:
-        """Whether all events of an instant happen before the policy is asked."""
+        """Whether all events of an instant precede the policy's pass."""
         return self.config.ties == "instant"
 
     def decide(self) -> None:
@@ -248,13 +247,13 @@ class EventEngine(SchedulerBackend):
         self.stalled = self._only_promises() and not self._started_instead()
 
     def goes_on(self) -> bool:
-        """Return whether first-come-first-served started jobs that the policy lets wait for ever."""
+        """Start jobs that the policy lets wait for ever by first-come-first-served; return whether any started."""
         return not self.stalled and self._started_instead()
 
     # --------------------------------------------------------------------------------- events
 
     def _enter_known_events(self) -> None:
-        """Put into the heap what happens whatever the policy decides, but for submissions."""
+        """Put the events that do not depend on the policy into the heap, except submissions."""
         for failure in self.config.failures:
             heapq.heappush(self.events, (instant(failure.time), FAIL, 0, failure.node))
         for k, one in enumerate(self.ledger.advance):
@@ -267,7 +266,7 @@ class EventEngine(SchedulerBackend):
                 heapq.heappush(self.events, (instant(time), CANCEL, 0, self.position[number]))
 
     def _skip_overtaken(self) -> None:
-        """Take the ends off the heap that a change of rate has overtaken."""
+        """Remove the ends from the top of the heap that a change of rate has made obsolete."""
         while self.events:
             time, kind, _, k = self.events[0]
             if kind != END or (self.rate[k] > 0 and self.end[k] == time):
@@ -275,16 +274,16 @@ class EventEngine(SchedulerBackend):
             heapq.heappop(self.events)
 
     def _nothing_left(self) -> bool:
-        """Return whether no job waits, is held or runs, so that failures and repairs to come change nothing."""
+        """Return whether no job waits, is held or runs, so that later failures and repairs change nothing."""
         ledger = self.ledger
         return not (ledger.queue or ledger.running or ledger.held or self.to_come)
 
     def _only_promises(self) -> bool:
-        """Return whether the policy goes on promising starts and starts nothing.
+        """Return whether the policy keeps promising starts without starting a job.
 
-        Nothing runs and nothing is to come but wake-ups, and there were more passes in a row with a new
-        promise than an honest policy needs to keep its promises one by one. (Wake-ups for promises that
-        were replaced are passes, too, but there is an end of them.)
+        True if no job runs, only wake-ups remain, and more consecutive passes made a new promise than a correct
+        policy needs to keep its promises one by one. (Wake-ups of replaced promises are passes, too, but their
+        number is finite.)
         """
         ledger = self.ledger
         if (
@@ -299,7 +298,7 @@ class EventEngine(SchedulerBackend):
         return self.idle_passes > 2 * len(ledger.queue) + 16
 
     def _started_instead(self) -> bool:
-        """Return whether first-come-first-served started a job that the policy lets wait for ever."""
+        """Run a first-come-first-served pass if the policy lets jobs wait for ever; return whether any started."""
         self.idle_passes = 0
         if not (self.config.fallback and self.ledger.queue):
             return False
@@ -307,7 +306,7 @@ class EventEngine(SchedulerBackend):
         return bool(self.ledger.running)
 
     def _submit(self, k: int) -> None:
-        """Submit a job, unless one that has to end before is not over."""
+        """Submit a job, or wait for the end of its predecessor."""
         at = self.precedence.comes_at(self, k)
         if at <= self.now:
             self.driver.submit(self.jobs[k])
@@ -317,17 +316,17 @@ class EventEngine(SchedulerBackend):
             self.expect(k, at)
 
     def expect(self, k: int, time: float) -> None:
-        """Let a job come at a time: what held it up is over."""
+        """Schedule the arrival of a job that waited for its predecessor."""
         heapq.heappush(self.events, (time, COME, 0, k))
         self.stalled = False
 
     def _is_over(self, k: int) -> None:
-        """Let the jobs come that waited for the end of this one."""
+        """Schedule the successors of an ended job."""
         ended = self.end[k] if self.start[k] == self.start[k] else self.jobs[k].submit
         self.precedence.is_over(self.jobs[k].id, ended, self.now)
 
     def _come(self, k: int) -> None:
-        """Submit a job whose predecessor is over, unless it was cancelled: for the scheduler it comes now."""
+        """Submit a job after its predecessor, unless it was cancelled; its submission counts as now."""
         if k not in self.to_come:
             return
         self.to_come.remove(k)
@@ -355,14 +354,14 @@ class EventEngine(SchedulerBackend):
             self._change_nodes(time, kind, k)
 
     def _change_nodes(self, time: float, kind: int, k: int) -> None:
-        """Let a reservation begin or end, or an owner come or go."""
+        """Begin or end an advance reservation, or change the load of an owner."""
         if kind == ADVANCE:
             self._keep_reserved(time)
         else:
             self._load(self.config.owners[k])
 
     def _load(self, owner: OwnerLoad) -> None:
-        """Let others want another number of a node's processors, and the job there go on at its rate then."""
+        """Change the load of others on a node, and the rate of the jobs there."""
         ledger = self.ledger
         loads = list(ledger.loads)
         loads[owner.node] = loads[owner.node]._replace(others=owner.others)
@@ -374,17 +373,17 @@ class EventEngine(SchedulerBackend):
 
     def _least_loaded(
         self,
-        job: int,  # noqa: ARG002 - and to all jobs
+        job: int,  # noqa: ARG002 - the same for all jobs
         nodes: Sequence[int],
         count: int,
-        beside: frozenset[int],  # noqa: ARG002 - all are as near
+        beside: frozenset[int],  # noqa: ARG002 - distance does not count
     ) -> frozenset[int]:
-        """Return the nodes of which others want least."""
+        """Return the nodes with the least load of others."""
         loads = self.ledger.loads
         return frozenset(sorted(nodes, key=lambda node: (-loads[node].share, node))[:count])
 
     def _reach_end(self, time: float, k: int) -> None:
-        """End a job that has done its work or is at its limit, unless that end was overtaken."""
+        """End a job that has done its work or reached its limit, unless the event is obsolete."""
         if self.rate[k] > 0 and self.end[k] == time:
             self.killed += self.to_kill[k]
             self._end_job(k, completed=not self.to_kill[k])
@@ -413,7 +412,7 @@ class EventEngine(SchedulerBackend):
         self._is_over(k)
 
     def _fail_node(self, failure: NodeFailure) -> None:
-        """Lose the runs of the jobs on a node, two where it is shared; they are to start again."""
+        """Requeue the jobs on a failed node, two if it is shared; their runs are lost."""
         while (victim := self.ledger.fail_node(failure.node)) is not None:
             k = self.position[victim]
             self._lose_run(k)
@@ -422,7 +421,7 @@ class EventEngine(SchedulerBackend):
         heapq.heappush(self.events, (instant(failure.repaired), REPAIR, 0, failure.node))
 
     def _lose_run(self, k: int) -> None:
-        """Note what the run that is lost leaves to the next one."""
+        """Compute the lost and the saved work of a lost run."""
         left = self.work[k] - instant(max(0.0, self.now - self.since[k])) * self.rate[k]
         done, held_before = self.whole[k] - left, self.whole[k] - self.to_do[k]
         held = held_before
@@ -435,7 +434,7 @@ class EventEngine(SchedulerBackend):
         self.demands_made[k] = 0
 
     def _keep_reserved(self, time: float) -> None:
-        """Let reservations begin or end; those that begin are noted with the nodes they find."""
+        """Begin or end advance reservations; record each that begins with its nodes."""
         self.ledger.keep_reserved(time)
         begun = {one[:4] for one in self.reservations}
         self.reservations += [
@@ -443,7 +442,7 @@ class EventEngine(SchedulerBackend):
         ]
 
     def _demand(self, k: int) -> None:
-        """Let an evolving job ask for other processors; the policy grants them, or does not."""
+        """Enter the request of an evolving job for other processors, which the policy may grant."""
         job = self.jobs[k]
         if self.rate[k] > 0.0:
             _, processors = self.config.demands[job.id][self.demands_made[k]]
@@ -454,7 +453,7 @@ class EventEngine(SchedulerBackend):
     # ---------------------------------------------------------------- effects of the decisions
 
     def start_job(self, running: RunningJob) -> None:
-        """Start a job's work, and put its end into the heap."""
+        """Start the work of a job and put its end into the heap."""
         k = self.position[running.job.id]
         self.start[k] = self.since[k] = self.now
         self.order[k] = self.starts
@@ -468,9 +467,9 @@ class EventEngine(SchedulerBackend):
         self._await_demand(k)
 
     def resize_job(self, running: RunningJob, nodes_before: int) -> None:
-        """Stall a job for the cost of the resize, from its safe point on; it then goes on at its new rate.
+        """Stall a job for the cost of the resize, from its safe point on; then continue at its new rate.
 
-        It has left the nodes that it gives up when the stall is over.
+        The nodes that it gives up come free at the end of the stall.
         """
         cost, k = self.config.cost, self.position[running.job.id]
         stall = cost.seconds(nodes_before, running.nodes)
@@ -486,49 +485,49 @@ class EventEngine(SchedulerBackend):
             heapq.heappush(self.events, (at, CONFIRM, self.order[k], k))
 
     def _finish_resize(self, order: int, k: int) -> None:
-        """Have the nodes be free that a job has left, unless the run that was resized has ended meanwhile."""
+        """Free the nodes that a job has left, unless the resized run has ended meanwhile."""
         number = self.jobs[k].id
         if self.order[k] == order and number in self.ledger.resizing:
             self.driver.finish_resize(number)
 
     def _reach_safe_point(self, order: int, k: int) -> None:
-        """Begin a resize, unless the run that it was of has ended meanwhile."""
+        """Begin a resize, unless the run has ended meanwhile."""
         stall = self.resizing.pop(order)
         if self.rate[k] > 0.0 and self.order[k] == order:
             self._set_rate(self.ledger.running[self.jobs[k].id], stall)
 
     def migrate_job(self, running: RunningJob) -> None:
-        """Stall a job for what a growth costs that moves no data; it then goes on at the rate of its new nodes.
+        """Stall a job for the fixed cost of a growth; then continue at the rate of its new nodes.
 
-        It has left the old ones at once.
+        Its old nodes come free at once.
         """
         if running.changing:
             self.driver.finish_resize(running.job.id)
         self._set_rate(running, self.config.cost.expand)
 
     def update_share(self, running: RunningJob) -> None:
-        """Let a job go on at the rate of the cores that it has now."""
+        """Continue a job at the rate of its present cores."""
         k = self.position[running.job.id]
         if running.guest is not None:
             self.mate[k] = True
         self._set_rate(running)
 
     def requeue_job(self, job: int) -> None:
-        """Lose a job's run, if it has begun: it is to start again."""
+        """Stop a job and lose its run, if it has begun."""
         k = self.position[job]
         if self.rate[k] > 0.0:
             self._lose_run(k)
             self._stop_job(k, completed=False)
 
     def wake_at(self, time: float) -> None:
-        """Put a pass into the heap, unless the time is now."""
+        """Schedule a pass, unless the time is now."""
         time = instant(time)
         if time > self.now:
             heapq.heappush(self.events, (time, WAKE, 0, 0))
             self.promised = True
 
-    def reject_job(self, job: int, reason: str) -> None:  # noqa: ARG002 - the ledger keeps it
-        """Leave the job without a start; the result says why."""
+    def reject_job(self, job: int, reason: str) -> None:  # noqa: ARG002 - the ledger keeps the reason
+        """Leave the job without a start; the result has the reason."""
         self._is_over(self.position[job])
 
     def policy_failed(self, failure: PolicyFailure) -> None:
@@ -537,14 +536,14 @@ class EventEngine(SchedulerBackend):
         self.policy_failures[failure.kind] = (first, count + 1)
 
     def refuse(self, refused: Refused) -> None:
-        """End the simulation: a policy under study that breaks a limit is wrong.
+        """End the simulation with an error, since the policy breaks a limit.
 
-        A start that runs into an advance reservation is counted, if the policy does not look at them.
+        If the policy does not read reservations, a start that runs into a reservation is only counted.
 
         Raises
         ------
         DecisionError
-            Elsewhere; names the decision, the time and the reason.
+            In all other cases, with the decision, the time and the reason.
         """
         looks = "reservations" in getattr(self.policy, "looks_at", ())
         if refused.crosses and (self.config.fallback or not looks):
@@ -572,7 +571,7 @@ class EventEngine(SchedulerBackend):
         )
 
     def _set_rate(self, running: RunningJob, stall: float = 0.0, *, resized: bool = True) -> None:
-        """Bring a job's work up to date and let it go on, after a stall, at its new rate."""
+        """Update the remaining work of a job; continue after a stall at its new rate."""
         k = self.position[running.job.id]
         rate = rate_of(running, self.ledger, self.config)
         if self.changes is not None:
@@ -589,10 +588,10 @@ class EventEngine(SchedulerBackend):
         self._await_demand(k)
 
     def _end_of_run(self, k: int, running: RunningJob) -> float:
-        """Return when a job will have done its work, or is killed before that.
+        """Return the time at which a job will have done its work or is killed.
 
-        By the limit that the ledger has: it moves when a job becomes a mate, not when it is resized. Once
-        the grace has begun, the ledger's limit is its end.
+        The ledger's limit decides about the kill; it moves if a job becomes a mate, not if it is resized. Once the
+        grace has begun, the ledger's limit includes it.
         """
         end = instant(self.since[k] + instant(self.work[k] / self.rate[k]))
         if not self.config.kills:
@@ -602,7 +601,7 @@ class EventEngine(SchedulerBackend):
         return max(last, self.now) if self.to_kill[k] else end
 
     def _await_demand(self, k: int) -> None:
-        """Put the moment into the heap at which an evolving job will ask next."""
+        """Schedule the next request of an evolving job."""
         demands = self.config.demands.get(self.jobs[k].id, ())
         if self.demands_made[k] < len(demands):
             part, _ = demands[self.demands_made[k]]
@@ -613,12 +612,12 @@ class EventEngine(SchedulerBackend):
             heapq.heappush(self.events, (at, ASK, 0, k))
 
     def _record(self, k: int, cores: int) -> None:
-        """Record, if wanted, how many cores a job has from now on."""
+        """If changes are recorded, record the cores of a job from now on."""
         if self.changes is not None:
             self.changes.append((self.now, k, cores))
 
     def result(self, seconds: float) -> SimulationResult:
-        """Return what became of the jobs, in so many seconds of simulation.
+        """Return the result of a simulation that took `seconds` of wall time.
 
         Raises
         ------
@@ -653,15 +652,15 @@ class EventEngine(SchedulerBackend):
 
 
 def run_on_one_clock(engines: Sequence[EventEngine]) -> list[SimulationResult]:
-    """Run engines that have a `Precedence` in common, each on a machine of its own.
+    """Run engines that share a `Precedence`, each on its own machine.
 
-    All events of an instant happen before any policy is asked: an end on one machine may let a job come
-    on another in the same instant.
+    All events of an instant precede all passes, since an end on one machine may release a job on another in the
+    same instant.
 
     Raises
     ------
     DecisionError
-        A policy decided what cannot be done.
+        A decision of a policy cannot be carried out.
     UsageError
         A policy failed, or leaves jobs waiting for ever.
     """
@@ -693,10 +692,10 @@ def run_on_one_clock(engines: Sequence[EventEngine]) -> list[SimulationResult]:
 
 
 def rate_of(running: RunningJob, cluster: ClusterLedger, config: SimulationConfig) -> float:
-    """Return a job's rate, seconds of work a second: 1 on as many nodes as it asked for, of speed 1.
+    """Return a job's rate in seconds of work per second: 1 on as many nodes as it asked for, at speed 1.
 
-    Less where it shares nodes (D'Amico et al. 2019, equation 5, or 6 for the model `worst`), and divided by
-    the slowdown of its placement where there is one.
+    The rate is lower on shared nodes (D'Amico et al. 2019, equation 5, or 6 for the model `worst`), and is divided
+    by the slowdown of the placement, if any.
     """
     rate = _rate_of(running, cluster, config) * config.speed
     if config.owners:
@@ -721,7 +720,7 @@ def _rate_of(running: RunningJob, cluster: ClusterLedger, config: SimulationConf
 
 
 def cores_of(running: RunningJob, cluster: ClusterLedger) -> int:
-    """Return the cores a job has now."""
+    """Return the number of cores of a job now."""
     nodes = running.nodes - running.shared * (1.0 - running.share)
     if running.guest is not None:
         nodes = running.nodes * (1.0 - cluster.running[running.guest].share)
@@ -729,7 +728,7 @@ def cores_of(running: RunningJob, cluster: ClusterLedger) -> int:
 
 
 def check_all_done(policy: SchedulingPolicy, cluster: ClusterLedger) -> None:
-    """Refuse a policy that leaves jobs in the queue when nothing can happen any more."""
+    """Raise `UsageError` if jobs remain in the queue although no event can start them."""
     if cluster.queue:
         first = cluster.queue[0]
         raise UsageError(
@@ -744,7 +743,7 @@ def check_all_done(policy: SchedulingPolicy, cluster: ClusterLedger) -> None:
 
 
 def never_starts(cluster: ClusterLedger) -> str:
-    """Return in words that jobs wait though nothing can happen any more."""
+    """Return a message that jobs wait although no event can start them."""
     first = cluster.queue[0]
     return (
         f"never starts job {first.id} ({first.processors} processors, submitted at "

@@ -1,4 +1,4 @@
-"""Where on the machine jobs are drawn, and the drawing as text."""
+"""The layout of a Gantt chart, and its drawing as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 @dataclass(frozen=True)
 class GanttBar:
-    """A job on some rows, one after the other, for some time.
+    """A job on consecutive rows for an interval of time.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class GanttBar:
     begin, end
         Seconds.
     row, rows
-        The lowest one, and how many.
+        The lowest row, and the number of rows.
     """
 
     job: int
@@ -35,10 +35,10 @@ class GanttBar:
 def lay_out(
     result: SimulationResult, rows: int, partitions: Sequence[Partition] = ()
 ) -> list[GanttBar]:
-    """Return the bars of a recorded schedule, by end, each job on the lowest rows free.
+    """Return the bars of a recorded schedule, by end, each job on the lowest free rows.
 
-    A simulation decides how many cores a job has; which ones is a matter of the drawing. A job
-    that shrinks leaves its highest rows. Each partition has rows of its own, one above the other.
+    A simulation gives only the number of a job's cores; this function chooses their rows. A job that shrinks
+    leaves its highest rows. Each partition has its own rows, one partition above the other.
     """
     sizes = [part.processors for part in partitions] or [rows]
     begins = [0, *accumulate(sizes)]
@@ -55,7 +55,7 @@ def lay_out(
             stop += 1
         instant = {job: cores for _, job, cores in changes[at:stop]}
         time = changes[at][0]
-        # Those that leave rows go first, so that the others find them.
+        # Jobs that leave rows go first, so that other jobs can use these rows.
         for job in sorted(instant, key=lambda job: instant[job] - _count(held.get(job, []))):
             mine, free = held.get(job, []), free_rows[where[job]]
             more = instant[job] - _count(mine)
@@ -74,7 +74,7 @@ def lay_out(
     return sorted(bars, key=lambda bar: (bar.end, bar.row))
 
 
-Rows = list[tuple[int, int]]  # (lowest, how many), ascending, none touching the next
+Rows = list[tuple[int, int]]  # (lowest, count), ascending, with a gap before the next
 
 
 def _count(rows: Rows) -> int:
@@ -105,7 +105,7 @@ def _join(first: Rows, second: Rows) -> Rows:
 
 
 def draw(result: SimulationResult, rows: int, seconds: float = 1.0, per_line: int = 1) -> str:
-    """Return the machine over time as text: a line is `per_line` cores, a letter `seconds`.
+    """Return the machine over time as text: a line stands for `per_line` cores, a letter for `seconds`.
 
     Examples
     --------

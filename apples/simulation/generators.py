@@ -1,10 +1,10 @@
-"""Model workloads: Lublin and Feitelson's, Downey's, Kale's, and one like Cirne and Berman's.
+"""Model workloads of Lublin and Feitelson, Downey and Kale, and a model like Cirne and Berman's.
 
-Lublin and Feitelson 2003 with its published parameters; Downey 1997's moldable jobs; the Poisson arrivals of
-Kale, Kumar and DeSouza 2002, section 5. Of Cirne and Berman 2001 the coefficients were not to be had: the
-structure is theirs (arrivals that follow the hour of the day, sizes uniform in the logarithm with a part of
-powers of two, requested times uniform in the logarithm, run times a random part of the request), every
-coefficient is a field of `CirneLike` and our choice, so results compare with theirs in kind, not in number.
+Lublin and Feitelson 2003 with its published parameters; Downey 1997's moldable jobs; the Poisson arrivals of Kale,
+Kumar and DeSouza 2002, section 5. The coefficients of Cirne and Berman 2001 were not available. The structure is
+theirs: arrivals follow the hour of the day, sizes are uniform in the logarithm with a fraction of powers of two,
+requested times are uniform in the logarithm, and run times are a random fraction of the request. Every coefficient
+is a field of `CirneLike` and our choice, so results agree with theirs only qualitatively.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from apples.simulation.workload import Workload, rigid
 BUCKETS = 48  # half hours of a day
 FIRST_BUCKET = 11  # the daily cycle runs from half past five to half past five
 BUCKET_SECONDS = 1800.0
-LONGEST = 12.0  # of ln(run time)
-RAREST = 13.0  # of ln(time between arrivals)
+LONGEST = 12.0  # maximum of ln(run time)
+RAREST = 13.0  # maximum of ln(time between arrivals)
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,10 @@ class LublinStream:
     serial, power
         Probability of one processor; of a power of two otherwise.
     low, high_less_medium, first
-        Two-stage uniform distribution of log2 of the size: from `low` to log2(machine) less
-        `high_less_medium` with probability `first`, else from there to log2(machine).
+        Two-stage uniform distribution of log2 of the size: from `low` to log2(machine) - `high_less_medium` with
+        probability `first`, otherwise from there to log2(machine).
     short, long, slope, offset
-        ln of the run time is Gamma(*short) with probability slope * size + offset, else
-        Gamma(*long).
+        ln of the run time is Gamma(*short) with probability slope * size + offset, otherwise Gamma(*long).
     arrival, cycle
         ln of the seconds between arrivals is Gamma(*arrival); the weight of a half hour of the day
         is the mass of Gamma(*cycle) in it.
@@ -74,14 +73,14 @@ TYPELESS = LublinStream(
 
 
 def lublin_workload(jobs: int, processors: int, seed: int, *, typeless: bool = True) -> Workload:
-    """Return a Lublin-Feitelson workload; requested times are exact, the model has none.
+    """Return a Lublin-Feitelson workload; requested times are the run times, since the model has none.
 
     Parameters
     ----------
     processors
         Of the machine.
     typeless
-        One stream of jobs; else a batch and an interactive one, merged.
+        Whether to draw one stream of jobs; otherwise a batch and an interactive stream, merged.
 
     References
     ----------
@@ -130,7 +129,7 @@ def _sizes(
 def _run_times(
     stream: LublinStream, size: np.ndarray[tuple[int], np.dtype[np.int64]], rng: Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return seconds, whole and at least one; draws beyond e^12 s are repeated."""
+    """Return run times in whole seconds, at least 1; draws beyond e^12 s are repeated."""
     run = np.full(len(size), np.inf)
     while (redo := run > np.exp(LONGEST)).any():
         count = int(redo.sum())
@@ -144,7 +143,7 @@ def _run_times(
 def _arrivals(
     stream: LublinStream, count: int, rng: Generator
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return seconds of the clock at which jobs come, more of them in the busy hours."""
+    """Return the arrival times of jobs in seconds, with more jobs in the busy hours."""
     logs = np.full(count, np.inf)
     while (redo := logs > RAREST).any():
         logs[redo] = rng.gamma(*stream.arrival, int(redo.sum()))
@@ -153,7 +152,7 @@ def _arrivals(
     edges = np.arange(FIRST_BUCKET, FIRST_BUCKET + BUCKETS + 1)
     weight = np.roll(np.diff(gammainc(shape, edges / scale)), FIRST_BUCKET)
     weight *= BUCKETS / weight.sum()
-    spent = np.concatenate(([0.0], np.cumsum(weight)))  # points a day spends, by bucket
+    spent = np.concatenate(([0.0], np.cumsum(weight)))  # points of a day, cumulated by bucket
     day, rest = np.divmod(points, spent[-1])
     bucket = np.interp(rest, spent, np.arange(BUCKETS + 1))
     return np.round((day * BUCKETS + bucket) * BUCKET_SECONDS)
@@ -168,19 +167,19 @@ def downey_workload(
     work: tuple[float, float] = (60.0, 1e6),
     sigma: float = 1.0,
 ) -> Workload:
-    """Return jobs whose work and average parallelism are uniform in the logarithm.
+    """Return jobs with work and average parallelism uniform in the logarithm.
 
-    A job asks for its average parallelism A and takes L / S(A), L its work in processor-seconds
-    and S Downey's speed-up; it can run on 1 to all processors. Arrivals are Poisson.
+    A job asks for its average parallelism A and runs for L / S(A), where L is its work in processor-seconds and S
+    Downey's speed-up. It can run on 1 to all processors. Arrivals are Poisson.
 
     Parameters
     ----------
     load
-        Offered: mean work a second over the processors.
+        Offered load: mean work per second over the processors.
     work
         Bounds of L, processor-seconds (own choice).
     sigma
-        Variation of parallelism, the same for all (own choice).
+        Variation of parallelism, the same for all jobs (own choice).
 
     References
     ----------
@@ -217,20 +216,20 @@ DAY = 86400.0
 
 @dataclass(frozen=True)
 class CirneLike:
-    """The coefficients, all of them own choices.
+    """The coefficients of `cirne_like_workload`, all own choices.
 
     Attributes
     ----------
     day_amplitude, busiest_hour
         The arrival rate over the day is 1 + amplitude * cos(2 pi (hour - busiest) / 24).
     power_of_two
-        Part of the sizes that are one.
+        Fraction of the sizes that are powers of two.
     shortest, longest
         Bounds of the requested time, seconds.
     accuracy
         Run time over request is Beta(*accuracy).
     load
-        Offered, over the nodes.
+        Offered load over the nodes.
     """
 
     day_amplitude: float = 0.8
@@ -252,12 +251,12 @@ def cirne_like_workload(
     coefficients: CirneLike | None = None,
     exact_requests: bool = False,
 ) -> Workload:
-    """Return jobs on whole nodes, `widest` of them at most.
+    """Return jobs on at most `widest` whole nodes.
 
     Parameters
     ----------
     exact_requests
-        Whether a job runs as long as it asked for (SD-Policy's Workload 2).
+        Whether run times equal the requested times (SD-Policy's Workload 2).
     """
     c = coefficients or CirneLike()
     if jobs < 1 or not 1 <= widest <= nodes or not c.load > 0:
@@ -278,7 +277,7 @@ def cirne_like_workload(
     request = np.ceil(request / 60) * 60
     run = np.maximum(1.0, np.round(request * rng.beta(*c.accuracy, jobs)))
     between = (run * width).mean() / (nodes * c.load)
-    # Arrivals at rate 1 on a clock that runs faster in the busy hours.
+    # Arrivals at rate 1 on a clock that is faster in the busy hours.
     clock = np.cumsum(rng.exponential(between, jobs))
     fine = np.linspace(0, DAY, 1441)
     phase = 2 * np.pi * (fine / 3600 - c.busiest_hour) / 24
@@ -304,17 +303,17 @@ def kale_workload(
 ) -> Workload:
     """Return Poisson arrivals of a program that runs an exponential number of iterations.
 
-    Adaptive jobs can use all 64 processors and need at least as many as a uniform draw from 1..64;
-    traditional jobs run on just that draw. Both come at the same times and bring the same work.
+    An adaptive job can use all 64 processors; its minimum is a uniform draw from 1..64. A traditional job runs on
+    exactly that draw. Both kinds have the same arrival times and the same work.
 
     Parameters
     ----------
     load
         Arrival rate times the mean service time on all processors.
     speedup
-        By which the traditional jobs, on fewer processors, take longer.
+        Speed-up that gives the run times of traditional jobs on fewer processors.
     minimum
-        Instead of the uniform draw.
+        Minimum of all jobs instead of the uniform draw.
     """
     if not load > 0 or jobs < 1:
         raise UsageError(

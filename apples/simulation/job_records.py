@@ -1,4 +1,4 @@
-"""The jobs of an accounting log while it is read, and the `Log` that they make."""
+"""Collect the jobs of an accounting log while it is read, and build their `Log`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apples.simulation.swf import DamagedRows, Log
 
 @dataclass
 class JobRecord:
-    """One record, or several that ran as one: a heterogeneous job's components."""
+    """One record, or the joined records of a heterogeneous job's components."""
 
     line: int
     number: int
@@ -27,7 +27,7 @@ class JobRecord:
     status: float
     values: dict[str, float]
     duration: float = -1.0
-    """Run time where the log has no start and no end."""
+    """Run time if the log has no start and no end."""
 
     def join(self, other: JobRecord) -> None:
         """Add a component: the processors of both, from the first start to the last end."""
@@ -42,7 +42,7 @@ class JobRecord:
 
     @property
     def processors(self) -> float:
-        """The processors that it occupied, or of a job without an allocation those that it requested.
+        """The processors that the job occupied, or requested if it has no allocation.
 
         Slurm allocates more than requested, for example whole nodes with ``--exclusive``.
         """
@@ -50,7 +50,7 @@ class JobRecord:
 
     @property
     def run(self) -> float:
-        """The run time in seconds; -1 where it is unknown."""
+        """The run time in seconds; -1 if unknown."""
         return self.end - self.start if self.start >= 0 and self.end >= 0 else self.duration
 
 
@@ -62,10 +62,10 @@ class JobRecords:
     names: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     components: dict[str, dict[str, JobRecord]] = field(default_factory=dict)
-    """Of heterogeneous jobs: the last run of each component, by the job and the component's number."""
+    """Heterogeneous job -> component number -> last run of the component."""
 
     def add(self, job: JobRecord, name: str) -> None:
-        """Enter a record; `name` is what sacct calls ``JobID``, where it is there."""
+        """Add a record; `name` is sacct's ``JobID``, if present."""
         base, plus, component = name.partition("+")
         if plus and base.isdigit():
             parts = self.components.setdefault(base, {})
@@ -83,7 +83,7 @@ class JobRecords:
         self.jobs[job.number] = job
 
     def join_components(self) -> None:
-        """Make one job of the last runs of the components of each heterogeneous job."""
+        """Join the last runs of the components of each heterogeneous job into one job."""
         for parts in self.components.values():
             first, *others = parts.values()
             for other in others:
@@ -92,7 +92,7 @@ class JobRecords:
         self.components.clear()
 
     def code(self, column: str, name: str) -> float:
-        """Return the number of a name: 1 for the first that is met."""
+        """Return the number of a name, in the order of first occurrence from 1."""
         known = self.names.setdefault(column, {})
         return float(known.setdefault(name, len(known) + 1)) if name else -1.0
 
@@ -100,7 +100,7 @@ class JobRecords:
 def log_of(
     records: JobRecords, damaged: DamagedRows, sha256: str, source: str, header: Sequence[str] = ()
 ) -> Log:
-    """Return the log of all jobs; too many damaged rows, or no job, is a `UsageError`."""
+    """Return the log of all jobs; raise `UsageError` for too many damaged rows or no job."""
     records.join_components()
     jobs = list(records.jobs.values())
     damaged.judge(len(jobs))
@@ -136,8 +136,8 @@ def log_of(
 
 def _set_limits(jobs: Sequence[JobRecord], records: JobRecords) -> None:
     """Give jobs without a known limit the longest limit of their partition, or of the log."""
-    # Slurm plans with the partition's limit. With the run time in its place, the estimate would be
-    # perfect, which flatters backfilling.
+    # Slurm plans with the partition's limit. The run time as an estimate would be perfect and would favour
+    # backfilling.
     longest: dict[float, float] = {}
     for job in jobs:
         partition = job.values.get("partition", -1.0)

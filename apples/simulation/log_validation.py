@@ -1,8 +1,8 @@
-"""Does a simulation explain the waits that a site's log tells of? Before anything is concluded from it.
+"""Check whether a simulation explains the recorded waits of a site's log, before conclusions are drawn from it.
 
-A log says how long its jobs waited, under the scheduler the site had. Each base policy is run over the
-whole log; the one whose waits are nearest to the log's over its first half is chosen, and judged on
-the second half, where nothing was chosen.
+A log records the waits of its jobs under the site's scheduler. Each base policy runs over the whole log. The
+policy with the waits nearest to the log's in the first half is chosen, and judged on the second half, which had no
+part in the choice.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from apples.simulation.swf import NEEDED, Log
 from apples.simulation.workload import Workload
 
 SMALL = 60.0
-"""Seconds added to both waits before they are compared: between 1 s and 10 s there is no difference."""
+"""Seconds added to both waits before their comparison, so that 1 s and 10 s differ little."""
 EXPLAINED = 1.25
-"""A factor up to which the waits count as explained."""
+"""Maximum factor at which the waits count as explained."""
 DAY = 86400.0
 FEWEST = 20
-"""Jobs of a group; smaller groups are left out of a breakdown."""
+"""Minimum of jobs in a group; a breakdown omits smaller groups."""
 MIN_COMPARED = 100
-"""Jobs with a known wait in each half: the mean wait of fewer is that of a few jobs, and so is the verdict."""
+"""Minimum of jobs with a known wait in each half: with fewer, single jobs decide the mean wait and the verdict."""
 
 
 def log_ratio(group: WaitGroup) -> float:
@@ -43,21 +43,21 @@ def log_ratio(group: WaitGroup) -> float:
 
 @dataclass(frozen=True)
 class WaitFit:
-    """How near a policy's waits come to the log's, on a part of it.
+    """The waits under a policy against those of the log, on a part of it.
 
     Attributes
     ----------
     overall
         All jobs as one group.
     breakdowns
-        "day", "size", and "partition" where the log has several -> groups.
+        "day", "size", and "partition" if the log has several -> groups.
     """
 
     overall: WaitGroup
     breakdowns: Mapping[str, tuple[WaitGroup, ...]]
 
     def factor(self, breakdown: str) -> float:
-        """Return by which factor the groups of a breakdown are off: the mean of their log ratios' sizes."""
+        """Return the factor of a breakdown: the exponential of the mean absolute log ratio, weighted by jobs."""
         groups = self.breakdowns[breakdown]
         jobs = sum(group["jobs"] for group in groups)
         off = sum(group["jobs"] * abs(log_ratio(group)) for group in groups)
@@ -65,7 +65,7 @@ class WaitFit:
 
     @property
     def worst(self) -> tuple[str, float]:
-        """The breakdown that is off most, and its factor; "overall" is one of them."""
+        """The breakdown with the largest factor, and the factor; "overall" counts as a breakdown."""
         factors = {"overall": exp(abs(log_ratio(self.overall)))}
         factors |= {name: self.factor(name) for name in self.breakdowns}
         return max(factors.items(), key=lambda item: item[1])
@@ -73,20 +73,20 @@ class WaitFit:
 
 @dataclass(frozen=True)
 class WaitExplanation:
-    """What a base policy explains of a site's waits.
+    """The comparison of base policies with a site's waits.
 
     Attributes
     ----------
     policy
-        The one chosen on the first half.
+        The policy chosen on the first half.
     first, second
-        Policy -> how near it comes on each half.
+        Policy -> its fit on the first and on the second half.
     jobs, unknown
-        Jobs compared; jobs whose wait the log does not tell, or that did not complete.
+        Compared jobs; jobs without a recorded wait, or that did not complete.
     not_tried
         Base policies that would take long on a log of this size.
     failures
-        Kinds of failure of the user's policy: the first of each, and how many passes it cost.
+        Kinds of failure of the user's policy: the first failure of each, and the number of failed passes.
     """
 
     policy: str
@@ -99,12 +99,12 @@ class WaitExplanation:
 
     @property
     def factor(self) -> float:
-        """By which the chosen policy is off on the second half, in the breakdown where it is worst."""
+        """Factor of the chosen policy on the second half, in its worst breakdown."""
         return self.second[self.policy].worst[1]
 
     @property
     def is_explained(self) -> bool:
-        """Whether anything may be concluded from simulating another policy on this log."""
+        """Whether a simulation of another policy on this log permits conclusions."""
         return self.factor <= EXPLAINED
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class WaitExplanation:
 
 
 def waits_of_log(path: Path) -> tuple[Log, NDArray[np.float64]]:
-    """Return a log with its partitions, and by record how long it waited; NaN where it does not say.
+    """Return a log with its partitions, and the wait of each record in seconds; NaN if unknown.
 
     Raises
     ------
@@ -156,24 +156,24 @@ def explain(
     read: Log,
     waits: NDArray[np.float64],
 ) -> WaitExplanation:
-    """Return which policy explains the waits of a log, and how well.
+    """Return the policy that explains the waits of a log best, with its fit.
 
     Parameters
     ----------
     policies
         Name -> base policy.
     workload
-        What cleaning left of `read`.
+        The jobs of `read` after cleaning.
     waits
         Seconds by record of `read`, NaN where unknown.
 
     Raises
     ------
     UsageError
-        Of one half of the log too few waits are known. Permanent.
+        One half of the log has too few known waits. Permanent.
     """
     order = np.argsort(read.columns["job"], kind="stable")
-    # Of several records with one number the first was simulated; the search finds the first.
+    # Of several records with one number, cleaning keeps the first; the search finds the first, too.
     at = order[np.searchsorted(read.columns["job"], workload.job, sorter=order)]
     logged = waits[at]
     partition = read.columns.get("partition", np.full(len(read), -1.0))[at]

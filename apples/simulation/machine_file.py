@@ -1,4 +1,4 @@
-"""The machine file: the partitions of a cluster, as its TOML says them."""
+"""The machine file: the partitions of a cluster in TOML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import hat
 from apples.simulation.config import Partition
 
 MAX_PARTITIONS = 100
-"""Each has a queue and a policy of its own; one of your own is a process in each."""
+"""Each partition has its own queue and its own copy of the policy."""
 
 PartitionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=253)]
 NodeMemory = Annotated[hat.Size, Field(ge=1, lt=2**63)]
@@ -22,14 +22,14 @@ Speed = Annotated[float, Strict(), Field(ge=1e-3, le=1e3, allow_inf_nan=False)]
 
 
 class PartitionEntry(hat.StrictTable):
-    """``[[partition]]``: like nodes with a queue of their own.
+    """``[[partition]]``: equal nodes with their own queue.
 
     Attributes
     ----------
     number
-        What logs without names call it; none: its place in the file, from 1.
+        Its number in logs without names; default: its place in the file, from 1.
     default
-        Whether jobs go there that name no partition; without any it is the first.
+        Whether it gets the jobs that name no partition; without a default the first partition gets them.
     """
 
     name: PartitionName
@@ -49,7 +49,7 @@ class MachineDocument(hat.StrictTable):
 
     @property
     def numbers(self) -> list[int]:
-        """What logs without names call the partitions."""
+        """The numbers of the partitions in logs without names."""
         return [
             place if one.number is None else one.number
             for place, one in enumerate(self.partition, 1)
@@ -86,12 +86,12 @@ class MachineDocument(hat.StrictTable):
 def read_machine(path: str | Path) -> tuple[Partition, ...]:
     """Return the partitions of a machine file, in its order.
 
-    GPUs are looked at if any partition says how many its nodes have: then the others have none.
+    If one partition states the GPUs of its nodes, the simulation counts GPUs, and the other partitions have none.
 
     Raises
     ------
     hat.DocumentError
-        The file cannot be read, or says what no machine is; with file, line and field. Permanent.
+        The file cannot be read or is invalid; the error has file, line and field. Permanent.
     """
     document = hat.read(path, MachineDocument)
     counted = any(one.gpus is not None for one in document.partition)

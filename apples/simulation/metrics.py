@@ -1,9 +1,9 @@
-"""What a simulation's result is judged by.
+"""Metrics of a simulation's result.
 
 Wait = start - submission. Response = end - submission. Slowdown = response / run time on the
 processors asked for. Bounded slowdown = max(1, response / max(run time, 10 s)) (Feitelson 2001).
 Makespan = last end - first submission. Utilisation = occupied node-seconds / (nodes * makespan).
-Cancelled, rejected, held and killed jobs count nowhere but in their own number.
+Cancelled, rejected, held and killed jobs have their own counts and enter no other metric.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class JobOutcomes:
-    """Per job: seconds and ratios, for the jobs that completed."""
+    """Seconds and ratios of each completed job."""
 
     wait: Values
     response: Values
@@ -48,7 +48,7 @@ OUTCOMES = tuple(one.name for one in fields(JobOutcomes))
 
 
 def job_outcomes(workload: Workload, result: SimulationResult) -> JobOutcomes:
-    """Return what became of every completed job."""
+    """Return the waits, responses and slowdowns of the completed jobs."""
     done = result.completed
     submit, run = workload.submit[done], workload.run[done]
     response = result.end[done] - submit
@@ -66,7 +66,7 @@ def makespan(workload: Workload, result: SimulationResult) -> float:
 
 
 def energy(result: SimulationResult, config: SimulationConfig, seconds: float) -> float | None:
-    """Return joules: idle power of all nodes all the time, and what busy ones draw more."""
+    """Return the energy in joules: idle power of all nodes all the time, plus the extra power of busy nodes."""
     if config.idle_watts is None or config.busy_watts is None:
         return None
     more = config.busy_watts - config.idle_watts
@@ -152,7 +152,7 @@ def _failure(first: PolicyFailure, count: int) -> PolicyFailures:
 def by_partition(
     workload: Workload, result: SimulationResult, config: SimulationConfig
 ) -> dict[str, PartitionFigures]:
-    """Return the figures of each partition; its means are null where no job completed."""
+    """Return the figures of each partition; the means are None if no job completed."""
     figures: dict[str, PartitionFigures] = {}
     span = makespan(workload, result)
     for place, part in enumerate(config.partitions):
@@ -180,7 +180,7 @@ def by_partition(
 
 
 def first_held(result: SimulationResult) -> HeldJob | None:
-    """Return the job that the policy held back first and never released, and why; None if there is none."""
+    """Return the first job that the policy held and never released, with the reason; None without one."""
     for number, reason in result.held.items():
         return {"job": number, "reason": reason}
     return None
@@ -193,7 +193,7 @@ CSV_COLUMNS = (
 
 
 def write_csv(path: Path, workload: Workload, result: SimulationResult) -> None:
-    """Write one row a job, times in full precision (what is read back is what was simulated)."""
+    """Write one row for each job, with times in full precision, so that reading them back is exact."""
     response = result.end - workload.submit
     columns: list[NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]] = [
         workload.job, workload.submit, result.start, result.end, workload.processors,

@@ -1,8 +1,8 @@
-"""A machine of partitions: which job goes where, and the simulation of all partitions together.
+"""A machine of partitions: assign each job to a partition, and simulate all partitions together.
 
-A partition has like nodes and a queue of its own, so it is a machine of its own: the job that goes there is
-entered with the nodes that it needs for its processors, memory and GPUs. What partitions have in common is the
-clock, and jobs that wait for the end of others.
+A partition has equal nodes and its own queue, so it is simulated as a separate machine. Each of its jobs gets the
+nodes that it needs for its processors, memory and GPUs. Partitions share only the clock and the dependencies
+between jobs.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from apples.simulation.workload import Workload
 
 KILOBYTE = 1024
 MAX_NAMED = 10
-"""Partitions that the machine does not have that are named."""
+"""Maximum number of unknown partitions in messages."""
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True)
 class PartitionShare:
-    """The part of a simulation that happens in one partition.
+    """The part of a simulation in one partition.
 
     Attributes
     ----------
     positions
-        Of its jobs in the whole workload.
+        Positions of its jobs in the whole workload.
     workload
-        Its jobs as they are entered: with all processors of the nodes that they need.
+        Its jobs, with all processors of the nodes that they need.
     config
-        Of a machine that has this partition alone.
+        Configuration of a machine with only this partition.
     """
 
     positions: NDArray[np.intp]
@@ -48,16 +48,16 @@ class PartitionShare:
 
 @dataclass(frozen=True)
 class JobNeeds:
-    """What jobs need of a partition's nodes, one entry a job.
+    """The nodes of a partition that each job needs.
 
     Attributes
     ----------
     nodes
-        For their processors, memory and GPUs; more than any machine has where they fit on no node.
+        Nodes for processors, memory and GPUs; more than any machine has if the job fits on no node.
     least
-        For memory and GPUs alone, the least nodes that a job can be resized to.
+        Nodes for memory and GPUs alone: the minimum for a resize.
     reason
-        0: it fits; else the place of why not in `refusals`.
+        0 if the job fits; otherwise the index of the reason in `refusals`.
     """
 
     nodes: NDArray[np.int64]
@@ -66,7 +66,7 @@ class JobNeeds:
 
 
 def refusals(part: Partition) -> tuple[str, ...]:
-    """Return why a job does not fit into a partition, in the order in which it is looked at; "" first."""
+    """Return the possible reasons why a job does not fit into a partition, in order of the checks; "" first."""
     memory = "" if part.memory is None else f"{part.memory:,} bytes"
     return (
         "",
@@ -79,7 +79,7 @@ def refusals(part: Partition) -> tuple[str, ...]:
 
 
 def needs_of(workload: Workload, part: Partition) -> JobNeeds:
-    """Return what each job of a workload would need in a partition."""
+    """Return the nodes that each job of a workload would need in a partition."""
     count, width = len(workload), workload.processors
     for_width = -(-width // part.cores)
     for_memory = np.ones(count, dtype=np.int64)
@@ -101,13 +101,13 @@ def needs_of(workload: Workload, part: Partition) -> JobNeeds:
 
 
 def _asked(workload: Workload, name: str) -> NDArray[np.float64]:
-    """Return what jobs ask for; 0 where their log does not say."""
+    """Return the requests of the jobs for a resource; 0 if unknown."""
     asked = workload.attributes.get(name)
     return np.zeros(len(workload)) if asked is None else np.maximum(asked, 0.0)
 
 
 def _processes_a_node(memory: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Return how many processes of so much memory each fit into a node of so much."""
+    """Return the number of processes with `memory` bytes each that fit into a node of `most` bytes."""
     fit = np.divide(float(most), memory, out=np.full(len(memory), np.inf), where=memory > 0)
     whole: NDArray[np.int64] = np.minimum(np.floor(fit), 2.0**53).astype(np.int64)
     return whole
@@ -116,7 +116,7 @@ def _processes_a_node(memory: NDArray[np.float64], most: int) -> NDArray[np.int6
 def named_partition(
     workload: Workload, partitions: Sequence[Partition]
 ) -> tuple[NDArray[np.int64], Counter[str]]:
-    """Return by job the place of the partition that it names, -1: none; and the names of no partition."""
+    """Return the index of the partition that each job names (-1: none), and the unknown names with counts."""
     codes = workload.attributes.get("partition")
     found = np.full(len(workload), -1, dtype=np.int64)
     unknown: Counter[str] = Counter()
@@ -143,12 +143,12 @@ def named_partition(
 
 
 def default_of(partitions: Sequence[Partition]) -> int:
-    """Return the place of the partition for jobs that name none."""
+    """Return the index of the partition for jobs that name none."""
     return next((place for place, part in enumerate(partitions) if part.default), 0)
 
 
 def limits_of(partitions: Sequence[Partition]) -> Iterator[str]:
-    """Yield what the partitions of a machine look at of a job."""
+    """Yield the attributes of jobs that the partitions of a machine need."""
     if partitions:
         yield "partition"
     if any(part.memory is not None for part in partitions):
@@ -158,7 +158,7 @@ def limits_of(partitions: Sequence[Partition]) -> Iterator[str]:
 
 
 def unknown_partitions(workload: Workload, partitions: Sequence[Partition]) -> Iterator[str]:
-    """Yield a line for each partition that jobs name and the machine has not, most jobs first."""
+    """Yield a line for each unknown partition that jobs name, by falling number of jobs."""
     if not partitions:
         return
     _, unknown = named_partition(workload, partitions)
@@ -175,10 +175,10 @@ def unknown_partitions(workload: Workload, partitions: Sequence[Partition]) -> I
 def assign(
     workload: Workload, partitions: Sequence[Partition]
 ) -> tuple[NDArray[np.int64], list[JobNeeds], dict[int, str]]:
-    """Return by job the place of its partition, what it needs in each, and the jobs that fit into none.
+    """Return the partition index of each job, the needs in each partition, and the jobs that fit into none.
 
-    A job that names a partition goes there; another to the default one, or if it does not fit there to the
-    first into which it fits.
+    A job that names a partition goes there. Another job goes to the default partition or, if it does not fit
+    there, to the first partition into which it fits.
     """
     needs = [needs_of(workload, part) for part in partitions]
     named, _ = named_partition(workload, partitions)
@@ -198,7 +198,7 @@ def assign(
 def shares_of(
     workload: Workload, config: SimulationConfig
 ) -> tuple[list[PartitionShare], NDArray[np.int64], dict[int, str]]:
-    """Return the parts of a simulation, by job the place of its partition, and the jobs that fit nowhere."""
+    """Return the parts of a simulation, the partition index of each job, and the jobs that fit nowhere."""
     chosen, needs, rejected = assign(workload, config.partitions)
     shares, before = [], 0
     for place, (part, need) in enumerate(zip(config.partitions, needs, strict=True)):
@@ -210,7 +210,7 @@ def shares_of(
 
 
 def _entered(jobs: Workload, part: Partition, need: JobNeeds, mine: NDArray[np.intp]) -> Workload:
-    """Return the jobs of a partition with the processors of all nodes that they need there."""
+    """Return the jobs of a partition, each with all processors of the nodes that it needs there."""
     nodes, least = need.nodes[mine], need.least[mine]
     wider = nodes > -(-jobs.processors // part.cores)
     width = np.where(wider, nodes * part.cores, jobs.processors)
@@ -231,7 +231,7 @@ def _entered(jobs: Workload, part: Partition, need: JobNeeds, mine: NDArray[np.i
 def _leaves_too_little(
     jobs: Workload, part: Partition, nodes: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which jobs take more than half of the memory or GPUs of so many nodes: none shares with them."""
+    """Return whether each job takes more than half of its nodes' memory or GPUs: then no job shares them."""
     alone = np.zeros(len(jobs), dtype=bool)
     if part.memory is not None:
         taken = -(-jobs.processors // nodes) * _asked(jobs, "memory") * KILOBYTE
@@ -244,7 +244,7 @@ def _leaves_too_little(
 def _config_of(
     config: SimulationConfig, part: Partition, before: int, jobs: Workload
 ) -> SimulationConfig:
-    """Return the configuration of a partition; its nodes come after so many others in the file."""
+    """Return the configuration of a partition; `before` nodes precede its nodes in the file."""
     mine = frozenset(jobs.job.tolist())
     return replace(
         config,
@@ -269,7 +269,7 @@ def _config_of(
 
 
 def _home_of(reservation: AdvanceReservation, config: SimulationConfig) -> Partition:
-    """Return the partition whose nodes are reserved: the one that it is called after, else the default one."""
+    """Return the partition of a reservation: that of the reservation's name, otherwise the default partition."""
     named = [part for part in config.partitions if part.name == reservation.name]
     return named[0] if named else config.partitions[default_of(config.partitions)]
 
@@ -285,7 +285,7 @@ def joined(
     chosen: NDArray[np.int64],
     rejected: Mapping[int, str],
 ) -> SimulationResult:
-    """Return the result of all partitions as one; None: nothing happened there."""
+    """Return the joined result of all partitions; a result of None is a partition without jobs."""
     count = len(workload)
     columns = {
         "start": np.full(count, np.nan),
@@ -334,7 +334,7 @@ def joined(
 
 
 def _failures_of(results: Sequence[SimulationResult]) -> Iterator[tuple[PolicyFailure, int]]:
-    """Yield of each kind of failure the first there was in any partition, and how many there were."""
+    """Yield the first failure of each kind in all partitions, with the number of failures."""
     kinds: dict[str, list[tuple[PolicyFailure, int]]] = {}
     for one in results:
         for failure, count in one.failures:

@@ -1,4 +1,4 @@
-"""Where jobs go on a machine of known topology, in a simulation: allocators, and what distance costs."""
+"""Placement of simulated jobs on a machine with a known topology: allocators, and slowdown by distance."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def with_placement(
     seed: int,
     sensitivity: float,
 ) -> tuple[SchedulingPolicy, SimulationConfig]:
-    """Return policy and configuration as the options `topology`, `placement` and `requirement` change them.
+    """Return policy and configuration after the options `topology`, `placement` and `requirement`.
 
     Raises
     ------
     UsageError
-        A machine of another size, a policy that resizes jobs, or no such placement. Permanent.
+        The machine has another size, the policy resizes jobs, or the placement is unknown. Permanent.
     """
     if "topology" not in words:
         for name in ("placement", "requirement", "sensitivity"):
@@ -90,7 +90,7 @@ def with_placement(
 
 
 def machine_of(text: str) -> Topology:
-    """Return a machine by file, synthetic string, or ``origin:CPUS``."""
+    """Return the machine of a file, a synthetic string, or ``origin:CPUS``."""
     name, colon, count = text.partition(":")
     if name == "origin" and colon and count.isdigit():
         return origin(int(count[:9]))
@@ -98,7 +98,7 @@ def machine_of(text: str) -> Topology:
 
 
 def random_fit(seed: int) -> CpuAllocator:
-    """Return an allocator that takes any free CPUs: what becomes of processes that nobody binds."""
+    """Return an allocator that takes random free CPUs, as for unbound processes."""
 
     def choose(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
         refused = refusal(topology, free.mask, requirement)
@@ -113,12 +113,12 @@ def random_fit(seed: int) -> CpuAllocator:
 
 
 def first_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
-    """Return the lowest free CPUs that do."""
+    """Return the lowest suitable free CPUs."""
     return fit(topology, free, replace(requirement, placement=Placement.FIRST))
 
 
 def spread_fit(topology: Topology, free: CpuSet, requirement: Requirement) -> Fit | Unsatisfied:
-    """Return the CPUs that lie in as many parts as there are."""
+    """Return free CPUs in as many parts of the machine as possible."""
     return fit(topology, free, replace(requirement, placement=Placement.SPREAD))
 
 
@@ -128,16 +128,16 @@ ALLOCATORS: Mapping[str, Callable[[int], CpuAllocator]] = {
     "spread": lambda _: spread_fit,
     "random": random_fit,
 }
-"""By name; made from a seed."""
+"""Name -> function that makes the allocator from a seed."""
 
 
 class DistanceSlowdown:
-    """How much longer a job takes: 1 + sensitivity x its mean hops over those of all CPUs.
+    """Factor of a job's run time: 1 + sensitivity x its mean hops over those of all CPUs.
 
     Attributes
     ----------
     most
-        No job takes longer than so many times its own.
+        Maximum of the factor.
     """
 
     def __init__(self, machine: Topology, sensitivity: float) -> None:
@@ -147,12 +147,12 @@ class DistanceSlowdown:
         self.most = 1.0 + self._factor * machine.hops.balls[-1].radius
 
     def __call__(self, running: RunningJob) -> float:
-        """Return it for the CPUs a job has."""
+        """Return the factor for the CPUs of a job."""
         held = CpuSet.of(self._cpus[place] for place in running.node_ids)
         return 1.0 + self._factor * mean_hops(self._machine, held)
 
 
 def mean_hops(machine: Topology, cpus: CpuSet) -> float:
-    """Return the mean hops over the pairs of some CPUs."""
+    """Return the mean hops over all pairs of the CPUs."""
     pairs = len(cpus) * (len(cpus) - 1) // 2
     return machine.hops.total(cpus.mask) / pairs if pairs else 0.0

@@ -1,12 +1,13 @@
-"""Experiments with jobs on the CPUs of one machine: Mix A replayed and predicted, and fragmentation.
+"""Experiments with jobs on the CPUs of one machine: replay and prediction of Mix A, and fragmentation.
 
-Mix A is the throughput benchmark of Smith et al. 2001 (Tables 1 and 2). The paper prints the run times of
-49 jobs (its text says 50) alone, without and with cpusets, but not their CPU counts. These are drawn at
-random, the same for identical jobs, so that CPU time divided by 128 is the paper's ideal of 2:21:22 within
-a hundredth. `mean_distance` says how far apart the CPUs of jobs lie after many have come and gone: what an
-allocator is worth after hours.
+Mix A is the throughput benchmark of Smith et al. 2001 (Tables 1 and 2). The paper prints the run times of 49 jobs
+(50 by its text) alone, without and with cpusets, but not their CPU counts. This module draws them at random, equal
+for identical jobs, so that CPU time divided by 128 is the paper's ideal of 2:21:22 within a hundredth.
+`mean_distance` returns the mean distance between the CPUs of a job after many jobs have come and gone, which
+measures an allocator after hours.
 
-`MemorySlowdown` makes run times depend on the hops chosen, so that throughput is a result and not an input.
+`MemorySlowdown` makes run times depend on the hops of the placement, so that throughput is a result and not an
+input.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ TABLE_2: Sequence[tuple[int, int, int, int]] = (
 
 
 def draw_widths(random: Random) -> list[int]:
-    """Return CPU counts of the 49 jobs that add up to the paper's ideal time.
+    """Return CPU counts of the 49 jobs that give the paper's ideal time.
 
     Identical jobs (program and time alone) have the same count.
     """
@@ -76,17 +77,16 @@ ALONE, WITHOUT, WITH = 1, 2, 3
 
 
 def mix_a(widths: Sequence[int], column: int) -> Workload:
-    """Return the mix, all submitted at once, with the run times of a column of Table 2."""
+    """Return the mix, submitted at one time, with the run times of a column of Table 2."""
     seconds = np.array([float(row[column]) for row in TABLE_2])
     return rigid(np.zeros(len(seconds)), seconds, np.array(widths, dtype=np.int64), seconds)
 
 
 def replay(machine: Topology, seed: int) -> tuple[float, float]:
-    """Return the makespans of the mix, seconds: with the run times without cpusets, and with them.
+    """Return the makespans of the mix in seconds: with the run times without cpusets, and with those with cpusets.
 
-    The broker and the allocator place every job; each that fits starts, in order of submission (strict
-    FCFS gives figures outside the paper's). The counts are drawn for 128 CPUs: a larger machine has
-    CPUs left over.
+    The broker and the allocator place every job. Every job that fits starts, in order of submission (strict FCFS
+    gives figures outside the paper's). The counts are drawn for 128 CPUs: a larger machine has spare CPUs.
     """
     widths = draw_widths(Random(seed))  # noqa: S311 - a replay, no secret
     without = run_placed(mix_a(widths, WITHOUT), machine)
@@ -100,7 +100,7 @@ def run_placed(
     choose: CpuAllocator = fit,
     slowdown: PlacementSlowdown | None = None,
 ) -> SimulationResult:
-    """Return what becomes of jobs whose CPUs a chooser gives them."""
+    """Return the result of jobs on the CPUs that an allocator chooses."""
     config = SimulationConfig(len(machine.cpus), slowdown=slowdown)
     return simulate(workload, TopologyAwarePolicy(machine, FirstFit(), choose=choose), config)
 
@@ -110,7 +110,7 @@ UTILISATION = 0.85
 
 
 def passing_jobs(cpus: int, jobs: int, seed: int) -> Workload:
-    """Return rigid jobs of 1 to 32 CPUs that keep a machine busy to 85 %, at random times."""
+    """Return rigid jobs of 1 to 32 CPUs at random times, with an offered load of 85 %."""
     random = np.random.default_rng(seed)
     width = random.integers(1, min(WIDEST, cpus) + 1, jobs)
     seconds = random.exponential(100.0, jobs) + 1.0
@@ -135,20 +135,20 @@ def mean_distance(machine: Topology, choose: CpuAllocator, workload: Workload) -
 LOCAL_NS, FAR_NS = 310.0, 945.0
 """Latencies of an Origin 2000 (Laudon and Lenoski 1997): the own node's memory, and the average among 128 CPUs."""
 MEMORY_BOUND, COMPUTE_BOUND = 0.8, 0.1
-"""Parts of the time alone that two kinds of jobs wait for memory: chosen, not published."""
+"""Fractions of the time alone for which two kinds of jobs wait for memory: our choice, not published."""
 
 
 class MemorySlowdown:
-    """How much longer a job takes than alone on the machine: what waits for memory grows with the latency.
+    """Factor of a job's run time against a run alone: the time for memory accesses grows with the latency.
 
     The latency grows linearly with the mean hops between the job's CPUs, from `LOCAL_NS` to `FAR_NS` at the mean
-    hops of all CPUs of the machine. Alone a job has the CPUs that the empty machine offers best. Nothing of the
-    times of Table 2 without and with cpusets enters.
+    hops of all CPUs of the machine. A job alone runs on the best CPUs of the empty machine. The times of Table 2
+    without and with cpusets are not used.
 
     Parameters
     ----------
     shares
-        For each job the part of its time that it would wait for memory if all of it were near.
+        For each job the fraction of its time that it would wait for memory if all its memory were local.
     widths
         For each job its number of CPUs.
 
@@ -176,17 +176,17 @@ class MemorySlowdown:
         return 1.0 + self._shares[job] * self._a_hop * hops
 
     def of(self, job: int, cpus: CpuSet) -> float:
-        """Return it for a job, numbered from 0, on some CPUs."""
+        """Return the factor for a job, numbered from 0, on some CPUs."""
         return self._time(job, mean_hops(self._machine, cpus)) / self._alone[job]
 
     def __call__(self, running: RunningJob) -> float:
-        """Return it for the CPUs that a job has."""
+        """Return the factor for the CPUs of a running job."""
         held = CpuSet.of(self._cpus[place] for place in running.node_ids)
         return self.of(running.job.id - 1, held)
 
 
 def draw_shares(kinds: Sequence[object], random: Random) -> list[float]:
-    """Return a memory share for each job: memory-bound or compute-bound by even chances, one kind alike."""
+    """Return a memory share for each job: memory-bound or compute-bound with equal chance, equal for one kind."""
     bound = {kind: random.choice((MEMORY_BOUND, COMPUTE_BOUND)) for kind in dict.fromkeys(kinds)}
     return [bound[kind] for kind in kinds]
 
@@ -223,28 +223,29 @@ def _in_blocks(sockets: list[list[int]], count: int) -> Iterable[int]:
 
 
 slurm_cyclic: CpuAllocator = _slurm(_in_turn)
-"""Slurm's ``block:cyclic``, its default inside a node: a core of each socket in turn, sockets in their order."""
+"""Slurm's ``block:cyclic``, its default inside a node: one core of each socket in turn."""
 slurm_block: CpuAllocator = _slurm(_in_blocks)
-"""Slurm's ``block:block``: the socket with the fewest free cores that suffice, else those with most free cores."""
+"""Slurm's ``block:block``: the socket with the fewest sufficient free cores, otherwise those with most free
+cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementFigures:
-    """What became of the jobs of one run.
+    """Figures of the jobs of one run.
 
     Attributes
     ----------
     hours
-        Until the last job ended.
+        Hours until the end of the last job.
     hops
         Mean hops between the CPUs of a job, over jobs of two CPUs and more.
     slowdown
-        Mean time of a job over its time alone.
+        Mean of a job's time over its time alone.
     refused
-        The part of the jobs that a MAX_RADIUS of what the empty machine offers would have kept waiting when they
-        started.
+        Fraction of the jobs that would have waited at their start under a MAX_RADIUS equal to the best radius of
+        the empty machine.
     throughput
-        The jobs' CPU time alone over that of the machine until the last job ended.
+        CPU time of the jobs alone over the CPU time of the machine until the end of the last job.
     """
 
     hours: float
@@ -257,7 +258,7 @@ class PlacementFigures:
 def placed(
     workload: Workload, machine: Topology, choose: CpuAllocator, shares: Sequence[float]
 ) -> PlacementFigures:
-    """Return what becomes of jobs that a chooser places and that are slowed by the hops chosen."""
+    """Return the figures of jobs that an allocator places and that slow down with their hops."""
     hops: list[float] = []
     scattered: list[bool] = []
 
@@ -290,9 +291,9 @@ def placed(
 
 
 def predicted_mix_a(machine: Topology, seed: int, choose: CpuAllocator) -> PlacementFigures:
-    """Return Mix A as a result: its times alone, each job slowed by the hops between its CPUs.
+    """Return the predicted figures of Mix A: its times alone, slowed down by the hops between each job's CPUs.
 
-    What the paper keeps to itself is drawn from the seed: CPU counts, and which programs are memory-bound.
+    The seed determines the values that the paper does not give: CPU counts and the memory-bound programs.
     """
     random = Random(seed)  # noqa: S311 - a simulation, no secret
     widths = draw_widths(random)

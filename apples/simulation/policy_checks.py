@@ -1,8 +1,8 @@
-"""What every `SchedulingPolicy` must do, as checks that run: on ours in the tests, on your own in yours.
+"""Executable checks of the contract of `SchedulingPolicy`; users can run them on their own policies.
 
-`check_policy` simulates a policy on small generated workloads and watches every pass. It finds what a
-simulation of one log may not: a policy that remembers, that changes the state it is shown, that starts
-more than fits, or that leaves a job waiting for ever.
+`check_policy` simulates a policy on small generated workloads and checks every pass. It finds errors that a
+simulation of one log may miss: a policy that keeps state between passes, changes the cluster state, starts more
+jobs than fit, or leaves a job waiting for ever.
 
 Examples
 --------
@@ -37,29 +37,29 @@ from apples.simulation.engine import EventEngine
 from apples.simulation.workload import Workload, mark_malleable, rigid
 
 SEEDS = 6
-"""Generated workloads of each kind."""
+"""Number of generated workloads of each kind."""
 
 MAX_JOBS = 24
 
 
 class PolicyCheckError(UsageError):
-    """A policy breaks the contract of `SchedulingPolicy`; the fields name case, seed and promise. Permanent."""
+    """A policy breaks the contract of `SchedulingPolicy`; the fields have case, seed and rule. Permanent."""
 
     code = "policy-check-failed"
 
 
 class CheckedPolicy(SchedulingPolicy):
-    """Another policy, watched: its decisions are passed on if it keeps the contract.
+    """A wrapper that checks another policy and yields its decisions if it keeps the contract.
 
     Parameters
     ----------
     inner
-        The policy under check. A copy of it as it is now is asked beside it in every pass.
+        The checked policy. In every pass a fresh copy of its initial state must make the same decisions.
 
     Attributes
     ----------
     passes
-        How often it was asked.
+        Number of passes.
     """
 
     def __init__(self, inner: SchedulingPolicy) -> None:
@@ -69,7 +69,7 @@ class CheckedPolicy(SchedulingPolicy):
 
     @property
     def needs_node_ids(self) -> bool:
-        """Whether the inner policy must know which nodes jobs have."""
+        """Whether the inner policy needs the ids of the jobs' nodes."""
         return bool(getattr(self.inner, "needs_node_ids", False))
 
     def decide(self, cluster: ClusterState) -> Iterator[Decision]:
@@ -78,7 +78,7 @@ class CheckedPolicy(SchedulingPolicy):
         Raises
         ------
         PolicyCheckError
-            They cannot be had twice, or the state is another one now.
+            The policy makes other decisions for the same state, or changed the state.
         """
         self.passes += 1
         shown = deepcopy(cluster)
@@ -110,23 +110,23 @@ class CheckedPolicy(SchedulingPolicy):
 def check_policy(policy: SchedulingPolicy, nodes: int = 5, cores_per_node: int = 4) -> None:
     """Check a policy on generated workloads; return if it keeps the contract on all of them.
 
-    What is checked, in every pass: no decision takes more nodes than are free; a job that starts was
-    waiting, and gets as many nodes as it can run on; a job that is resized runs, and can be; the same
-    state gives the same decisions, also from a new copy of the policy; the state is left alone. At the
-    end every job has run, was rejected or is held, and none before it was submitted.
+    In every pass: no decision takes more nodes than are free; a job that starts was waiting, and gets a number of
+    nodes that it can run on; a resized job runs and can be resized; the same state gives the same decisions, also
+    from a new copy of the policy; the policy does not change the state. At the end every job has run, was rejected
+    or is held, and none started before its submission.
 
     Parameters
     ----------
     nodes, cores_per_node
-        The machine of the workloads: small, so that jobs are in each other's way.
+        The machine of the workloads; small, so that jobs compete for nodes.
 
     Raises
     ------
     PolicyCheckError
-        The first breach: the workload, the time, and what the policy did. Permanent.
+        The first breach, with the workload, the time and the policy's error. Permanent.
     """
     name = type(policy).__name__
-    watched = type(name, (CheckedPolicy,), {})  # so that messages name the policy
+    watched = type(name, (CheckedPolicy,), {})  # messages have the policy's name
     for kind, make in KINDS.items():
         for seed in range(SEEDS):
             config = SimulationConfig(nodes, cores_per_node)
@@ -142,7 +142,7 @@ def check_policy(policy: SchedulingPolicy, nodes: int = 5, cores_per_node: int =
 
 
 def _check_run(checked: CheckedPolicy, workload: Workload, config: SimulationConfig) -> None:
-    """Simulate; the ledger refuses what breaks a limit, the engine a job that waits for ever."""
+    """Simulate; the ledger refuses a decision that breaks a limit, the engine a policy with endless waits."""
     result = EventEngine(workload, checked, config).run()
     for k, number in enumerate(workload.job.tolist()):
         if number in result.rejected or number in result.held:
@@ -162,7 +162,7 @@ def _check_run(checked: CheckedPolicy, workload: Workload, config: SimulationCon
 
 
 def _rigid(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
-    """Return rigid jobs full of ties: equal submissions and ends, exact requests, whole machines."""
+    """Return rigid jobs with many ties: equal submissions and ends, exact requests, jobs of the whole machine."""
     count = int(random.integers(1, MAX_JOBS + 1))
     submit = random.integers(0, 40, count).astype(np.float64)
     run = random.integers(1, 20, count).astype(np.float64)
@@ -173,19 +173,19 @@ def _rigid(random: Generator, config: SimulationConfig) -> tuple[Workload, Simul
 
 
 def _at_once(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
-    """Return rigid jobs that are all there from the beginning."""
+    """Return rigid jobs that are all submitted at time 0."""
     workload, config = _rigid(random, config)
     return replace(workload, submit=np.zeros(len(workload))), config
 
 
 def _one_by_one(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
-    """Return the same with a pass after every event, not one for all events of an instant."""
+    """Return rigid jobs with a pass after every event, not one pass for all events of an instant."""
     workload, config = _rigid(random, config)
     return workload, replace(config, ties="event")
 
 
 def _malleable(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
-    """Return jobs most of which can shrink to a third and grow to twice what they asked for."""
+    """Return jobs; most can shrink to a third and grow to twice their requested processors."""
     workload, config = _rigid(random, config)
     seed = int(random.integers(1 << 30))
     return (
@@ -195,7 +195,7 @@ def _malleable(random: Generator, config: SimulationConfig) -> tuple[Workload, S
 
 
 def _evolving(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
-    """Return jobs of which a third asks for other processors halfway."""
+    """Return jobs; a third of them asks for other processors at half of their work."""
     workload, config = _rigid(random, config)
     demands = {
         number: ((0.5, int(random.integers(1, config.processors + 1))),)
@@ -206,7 +206,7 @@ def _evolving(random: Generator, config: SimulationConfig) -> tuple[Workload, Si
 
 
 def _failing(random: Generator, config: SimulationConfig) -> tuple[Workload, SimulationConfig]:
-    """Return rigid jobs on nodes that fail one after the other; a job that is hit begins anew."""
+    """Return rigid jobs on nodes that fail one after the other; a job on a failed node starts again."""
     workload, config = _rigid(random, config)
     begins = np.cumsum(random.integers(5, 40, 6))
     failures = [
@@ -216,7 +216,7 @@ def _failing(random: Generator, config: SimulationConfig) -> tuple[Workload, Sim
     return workload, replace(config, failures=tuple(failures))
 
 
-#: The kinds of workloads, by the name that a breach is reported with.
+#: The kinds of workloads by their names in reports of a breach.
 KINDS: Mapping[str, Callable[[Generator, SimulationConfig], tuple[Workload, SimulationConfig]]] = {
     "rigid jobs": _rigid,
     "rigid jobs at once": _at_once,

@@ -1,7 +1,7 @@
-"""From a command's words to what is simulated: one way for simulate, report and sweep.
+"""Prepare a simulation from command-line arguments, for simulate, report and sweep alike.
 
-`--policy` and `--option k=v` become a policy and a `SimulationConfig`; CSV files of failures, cancellations
-and demands are read here, and the workload is cut and marked as the words say.
+`--policy` and `--option k=v` become a policy and a `SimulationConfig`. This module also reads the CSV files of
+failures, cancellations and demands, slices the workload and marks malleable jobs.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from apples.simulation.speedup import parse_speedup
 from apples.simulation.workload import NAMED, Workload, mark_malleable
 
 MOST = 1e15
-"""Of a number a user gives."""
+"""Maximum of a number from a user."""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One row of a CSV file that an option names."""
+    """One row of an option's CSV file."""
 
     file: str
     line: int
@@ -58,29 +58,29 @@ class TableRow:
 
     @property
     def where(self) -> str:
-        """Its place, for messages."""
+        """File and line, for messages."""
         return f"{self.file}:{self.line}"
 
     @property
     def place(self) -> dict[str, Any]:
-        """Its place, as fields of an error."""
+        """File, line and option, as fields of an error."""
         return {"file": self.file, "line": self.line, "option": self.option}
 
 
 def rows_of(words: Mapping[str, str], name: str, columns: int) -> list[tuple[float, ...]]:
-    """Return the rows of the CSV file that option `name` names, none without the option."""
+    """Return the rows of the CSV file of option `name`, none without the option."""
     return [row.numbers for row in table_rows(words, name, columns)]
 
 
 def table_rows(
     words: Mapping[str, str], name: str, columns: int, names: int = 0
 ) -> Iterator[TableRow]:
-    """Yield the rows of the CSV file that option `name` names, none without the option.
+    """Yield the rows of the CSV file of option `name`, none without the option.
 
     Parameters
     ----------
     columns, names
-        Numbers that a row has, and how many words may follow.
+        Count of numbers in a row, and maximum of words after them.
     """
     if name not in words:
         return
@@ -132,7 +132,7 @@ def table_rows(
 
 
 def reservations_of(words: Mapping[str, str], nodes: int) -> tuple[AdvanceReservation, ...]:
-    """Return the advance reservations of the file that option `reservations` names."""
+    """Return the advance reservations of the file of option `reservations`."""
     found = []
     for row in table_rows(words, "reservations", 3, 1):
         begin, seconds, count = row.numbers
@@ -160,7 +160,7 @@ def reservations_of(words: Mapping[str, str], nodes: int) -> tuple[AdvanceReserv
 
 
 def demands_of(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], ...]]:
-    """Return what each evolving job asks for: (part of its work done, processors), in order."""
+    """Return the requests of each evolving job: (fraction of its work done, processors), in order."""
     demands: dict[int, tuple[tuple[float, int], ...]] = {}
     for row in sorted(table_rows(words, "demands", 3), key=lambda row: row.numbers):
         job, part, processors = row.numbers
@@ -177,7 +177,7 @@ def demands_of(words: Mapping[str, str]) -> dict[int, tuple[tuple[float, int], .
     return demands
 
 
-#: Options of the simulation; all others are the policy's.
+#: Options of the simulation; all others belong to the policy.
 SIMULATION_OPTIONS: Mapping[str, str] = {
     "clean": "default, predictsim (also sets ties=predictsim)",
     "ties": "instant, event, predictsim",
@@ -217,7 +217,7 @@ SIMULATION_OPTIONS: Mapping[str, str] = {
     "sensitivity": "how much longer a job takes at the mean distance of all CPUs, part of its time",
 }
 PLACES = frozenset({"topology", "placement", "requirement", "sensitivity"})
-"""Those of them that say where jobs run."""
+"""Options for the placement of jobs."""
 BOUNDS = ("minimum", "maximum")
 RESIZE_COSTS = (
     "cost",
@@ -237,13 +237,13 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class SimulationOptions:
-    """The words of `--option`, sorted by whom they are for."""
+    """The options of `--option`, for the simulation and for the policy."""
 
     simulation: Mapping[str, str]
     policy: Mapping[str, str]
 
     def number(self, name: str, default: float) -> float:
-        """Return a number among the simulation's options."""
+        """Return the number of a simulation option."""
         if name not in self.simulation:
             return default
         try:
@@ -266,7 +266,7 @@ class SimulationOptions:
         return number
 
     def switch(self, name: str) -> bool:
-        """Return an option of the simulation that is on or off; off without it."""
+        """Return a simulation option that is on or off; default: off."""
         value = option_value(self.simulation.get(name, "off"))
         if not isinstance(value, bool):
             raise UsageError(
@@ -279,7 +279,7 @@ class SimulationOptions:
 
     @property
     def checkpoint(self) -> Checkpointing | None:
-        """How often jobs save their state."""
+        """Interval and cost of checkpoints, None without the option."""
         if "checkpoint" not in self.simulation:
             return None
         word = self.simulation["checkpoint"]
@@ -319,7 +319,7 @@ class SimulationOptions:
 
 
 def parse_options(words: Sequence[str]) -> SimulationOptions:
-    """Sort `k=v` words."""
+    """Parse `k=v` words and separate simulation options from policy options."""
     pairs = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -352,9 +352,9 @@ def config_of(
     Parameters
     ----------
     processors, nodes, cores
-        Nodes and cores together make whole nodes; without them processors are given out singly.
+        If nodes and cores are given, jobs get whole nodes; otherwise the machine allocates single processors.
     seed, begin, end
-        Of random failures, and between which seconds they happen.
+        Seed of random failures, and the interval of seconds in which they occur.
     """
     if (nodes is None) != (cores is None):
         raise UsageError(
@@ -411,7 +411,7 @@ def config_of(
 
 
 def _owners(words: Mapping[str, str], nodes: int) -> tuple[OwnerLoad, ...]:
-    """Return what others want of nodes, of the file that option `owners` names, in the order of times."""
+    """Return the loads of nodes by other users from the file of option `owners`, in the order of times."""
     found = []
     for row in table_rows(words, "owners", 3):
         time, node, others = row.numbers
@@ -438,7 +438,7 @@ def _owners(words: Mapping[str, str], nodes: int) -> tuple[OwnerLoad, ...]:
 
 
 def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
-    """Return what a resize costs: one of `COSTS`, with the figures that options give in place of its own."""
+    """Return the cost of a resize: one of `COSTS`, with replacements from other options."""
     words = options.simulation
     if words.get("cost", "none") not in COSTS:
         raise UsageError(
@@ -479,7 +479,7 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
 
 
 def _curve_of(words: Mapping[str, str]) -> tuple[tuple[float, float, float, float], ...]:
-    """Return the measured resizes of the file that option `resize` names."""
+    """Return the measured resizes of the file of option `resize`."""
     rows = []
     for row in table_rows(words, "resize", 4):
         before, after, wait, stall = row.numbers
@@ -565,11 +565,11 @@ class PreparedSimulation:
     Attributes
     ----------
     source
-        What was read, and what cleaning did to it.
+        The log as read, and the changes by cleaning.
     workload
-        The jobs, marked and sliced.
+        The jobs after marking and slicing.
     malleable
-        Fraction of the jobs that can be resized.
+        Fraction of malleable jobs.
     """
 
     source: Source
@@ -580,7 +580,7 @@ class PreparedSimulation:
     malleable: float
 
     def run(self, record: bool = False) -> SimulationResult:
-        """Return what becomes of the jobs; the text that a user's policy prints goes to stderr."""
+        """Return the result; text that a user's policy prints goes to stderr."""
         with redirect_stdout(sys.stderr):
             return simulate(
                 self.workload, self.policy, self.config, engine=self.options.engine, record=record
@@ -588,7 +588,7 @@ class PreparedSimulation:
 
 
 def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int | None:
-    """Return the processors of the machine the options describe, None if they say nothing."""
+    """Return the processors of the machine in the options, None without such options."""
     if processors is None and nodes is not None and cores is not None:
         processors = nodes * cores
     if processors is None:
@@ -605,7 +605,7 @@ def size_of(processors: int | None, nodes: int | None, cores: int | None) -> int
 
 
 def options_of_policy(policy: str, words: Sequence[str]) -> list[str]:
-    """Return the options that are for a policy: `name=value`, or `POLICY:name=value` of its own."""
+    """Return the options for a policy: `name=value`, or `POLICY:name=value` for this policy only."""
     return [
         word.removeprefix(f"{policy}:")
         for word in words
@@ -614,9 +614,9 @@ def options_of_policy(policy: str, words: Sequence[str]) -> list[str]:
 
 
 def _check_resize_options(chosen: SchedulingPolicy, name: str, words: Mapping[str, str]) -> None:
-    """Reject options of resizes for SD-Policy: it has jobs share nodes, and resizes no malleable job.
+    """Reject options of resizes for SD-Policy, which shares nodes and resizes no malleable job.
 
-    An evolving job (`demands`) and a job that leaves an owner's node (`owners`) are resized under it too.
+    SD-Policy still resizes an evolving job (`demands`) and a job that leaves an owner's node (`owners`).
     """
     if not isinstance(chosen, SlowdownDriven):
         return
@@ -643,16 +643,16 @@ def prepare(
     Parameters
     ----------
     processors, nodes, cores
-        The machine; without them the log's header says how large it is.
+        Size of the machine; default: the size in the log's header.
     malleable
-        Fraction of the jobs; None: all if the policy resizes jobs, else none.
+        Fraction of malleable jobs; None: all jobs if the policy resizes jobs, otherwise none.
     attributes
-        What other policies that will run on the same workload look at.
+        Attributes of jobs for other policies that will run on the same workload.
 
     Raises
     ------
     UsageError
-        Whatever is wrong with the words or the log. Permanent.
+        An option or the log is invalid. Permanent.
     """
     options = parse_options(words)
     with redirect_stdout(sys.stderr):
@@ -684,7 +684,7 @@ def prepare(
     workload = source.workload
     if malleable is None:
         malleable = 1.0 if getattr(chosen, "uses_malleable", False) else 0.0
-    if malleable and not workload.malleable.any():  # a model's jobs may be malleable already
+    if malleable and not workload.malleable.any():  # jobs of a model may be malleable already
         workload = mark_malleable(
             workload, malleable, seed,
             minimum=options.number("minimum", 0.5),
@@ -713,13 +713,13 @@ def prepare(
         chosen, config = placement.with_placement(
             options.simulation, chosen, config, seed, options.number("sensitivity", 0.0)
         )
-        if config.slowdown is not None and not config.kills:  # no job outlives its estimate
+        if config.slowdown is not None and not config.kills:  # keeps every job within its estimate
             workload = replace(workload, requested=workload.requested * config.slowdown.most)
     return PreparedSimulation(source, options, chosen, workload, config, malleable)
 
 
 def _machine_of(options: SimulationOptions, is_sized: bool) -> tuple[Partition, ...]:
-    """Return the partitions of the machine file that the options name, none without one."""
+    """Return the partitions of the machine file in the options, none without a file."""
     if "machine" not in options.simulation:
         return ()
     if is_sized:
@@ -736,11 +736,11 @@ def _machine_of(options: SimulationOptions, is_sized: bool) -> tuple[Partition, 
 
 
 MAX_BY_EVENTS = 50_000
-"""Jobs of a log on which a policy without a kernel is tried though nobody names it: some tens of seconds."""
+"""Maximum of jobs in a log up to which unnamed policies without a kernel run: some tens of seconds."""
 
 
 def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
-    """Return what a policy looks at beside nodes and times, as far as there is such a thing."""
+    """Return the attributes that a policy reads beside nodes and times; raise for an unknown attribute."""
     wanted = tuple(getattr(policy, "looks_at", ()))
     known = ("reservations", "loads", "priority", *NAMED)
     unknown = [name for name in wanted if name not in known]
@@ -757,7 +757,7 @@ def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
 
 
 def base_policies() -> tuple[str, ...]:
-    """Return the names of our policies that resize and move no job: what a site may have run."""
+    """Return the names of the built-in policies that resize and move no job, as a site may have used."""
     return tuple(
         name
         for name, policy in POLICIES.items()
@@ -769,17 +769,17 @@ def explain_waits(
     log: str, policy: str | None, words: Sequence[str], *, processors: int | None, nodes: int | None,
     cores: int | None, seed: int, strict: bool = False, most_by_events: int = MAX_BY_EVENTS,
 ) -> WaitExplanation:  # fmt: skip
-    """Return which base policy, or the named one, explains the waits in a log.
+    """Return the base policy that explains the waits in a log best, or the fit of the named policy.
 
     Parameters
     ----------
     most_by_events
-        Jobs of a log up to which a policy without a kernel is tried unless it is named.
+        Maximum of jobs in a log up to which unnamed policies without a kernel run.
 
     Raises
     ------
     UsageError
-        A model, or a log without waits; whatever is wrong with the words. Permanent.
+        The source is a model or a log without waits, or an option is invalid. Permanent.
     """
     if is_generated(log):
         raise UsageError(

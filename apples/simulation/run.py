@@ -1,4 +1,4 @@
-"""The simulator's one verb: simulate a workload under a policy."""
+"""The function of the simulator: simulate a workload under a policy."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ from apples.simulation.workload import Workload
 EngineName = Literal["auto", "events", "kernel"]
 ENGINES: tuple[EngineName, ...] = ("auto", "events", "kernel")
 
-#: Policies in two forms: as a value (`apples.scheduling.policies`), which the event engine and a live scheduler
-#: ask, and as a compiled kernel of the name given here, 50 to 90 times faster.
-#: `tests/simulation/test_oracles.py` holds both forms equal, bit for bit. The number says how many jobs the event
-#: engine simulates in about the time that loading numba and the kernel takes, or less.
+#: Policies with a compiled kernel -> (name of the kernel in messages, its function, jobs). Kernels are 50 to 90
+#: times faster than the event engine; `tests/simulation/test_oracles.py` tests that both give equal results, bit
+#: for bit. The event engine simulates `jobs` jobs in at most about the time to load numba and the kernel.
 KERNELS: Mapping[type[SchedulingPolicy], tuple[str, str, int]] = {
     FirstComeFirstServed: ("EASY", "backfill", 6000),
     FirstFit: ("EASY", "backfill", 6000),
@@ -48,18 +47,18 @@ DISPATCH = "apples.simulation.kernels.dispatch"
 
 
 class _KernelUse:
-    """Decides whether `engine="auto"` loads the kernels: a process whose simulations are small does without."""
+    """Decides whether `engine="auto"` loads the kernels, which do not pay for small simulations only."""
 
     def __init__(self) -> None:
         self._spent = 0.0
 
     def pays(self, policy: SchedulingPolicy, jobs: int) -> bool:
-        """Return whether the kernels are loaded, or are to be for a simulation of so many jobs."""
+        """Return whether the kernels are loaded, or worth loading for a simulation of `jobs` jobs."""
         _, _, most = KERNELS[type(policy)]
         return DISPATCH in sys.modules or self._spent + jobs / most > 1.0
 
     def note_events(self, policy: SchedulingPolicy, jobs: int) -> None:
-        """Note that so many jobs were simulated by events."""
+        """Add `jobs` jobs that the event engine simulated."""
         self._spent += jobs / KERNELS[type(policy)][2]
 
 
@@ -67,18 +66,18 @@ _kernel_use = _KernelUse()
 
 
 def has_kernel(policy: SchedulingPolicy, config: SimulationConfig, workload: Workload) -> bool:
-    """Return whether a compiled kernel does exactly what the event engine would do."""
+    """Return whether a compiled kernel gives exactly the result of the event engine."""
     unknown = config.checkpoint is not None and config.checkpoint.cost > 0.0
     if isinstance(policy, Conservative):
         unknown |= policy.order != "fcfs"
     if config.has_events or unknown or type(policy) not in KERNELS:
         return False
     if config.kills and policy.uses_malleable and workload.malleable.any():
-        return False  # that a resized job reaches its limit they do not see
+        return False  # kernels do not detect that a resized job reaches its limit
     over = workload.run - workload.requested
-    if config.kills and not config.grace:  # rigid jobs run to their limit, no longer
+    if config.kills and not config.grace:  # kernels end rigid jobs at their limit
         over = over[over <= 2 * OVERDUE_SECONDS]
-    if (over > 0).any():  # the kernels know no overruns
+    if (over > 0).any():  # kernels do not support overruns
         return False
     if isinstance(policy, SlowdownDriven):
         alone = "exclusive" in workload.attributes
@@ -92,7 +91,7 @@ def first_compilation(
     workload: Workload,
     engine: EngineName = "auto",
 ) -> str:
-    """Return the name of the kernel that this run has to compile, empty if it need not."""
+    """Return the name of the kernel that this run has to compile, empty without compilation."""
     if not _uses_kernel(policy, config, workload, engine):
         return ""
     import_module(DISPATCH)
@@ -104,7 +103,7 @@ def first_compilation(
 def _uses_kernel(
     policy: SchedulingPolicy, config: SimulationConfig, workload: Workload, engine: EngineName
 ) -> bool:
-    """Return whether a simulation runs by a compiled kernel."""
+    """Return whether a simulation uses a compiled kernel."""
     if engine == "events" or not (can_compile() and has_kernel(policy, config, workload)):
         return False
     return engine == "kernel" or _kernel_use.pays(policy, len(workload))
@@ -118,22 +117,22 @@ def simulate(
     engine: EngineName = "auto",
     record: bool = False,
 ) -> SimulationResult:
-    """Return what becomes of the jobs.
+    """Return the result of a simulation.
 
     Parameters
     ----------
     engine
-        `auto`: a compiled kernel where numba and a kernel for the policy and the configuration are there and
-        the log is not small, else the event engine; `kernel`: for small logs too; `events`: the event engine.
-        Both give the same result, bit for bit.
+        `auto`: a compiled kernel if numba and a kernel for the policy and the configuration exist and the log is
+        not small, otherwise the event engine. `kernel`: a compiled kernel for small logs, too. `events`: the event
+        engine. All give the same result, bit for bit.
     record
-        Whether to keep every change of a job's cores.
+        Whether to record every change of a job's cores.
 
     Raises
     ------
     UsageError
-        A job larger than the machine, two jobs of one number, a policy that decides what cannot be
-        done or leaves jobs waiting for ever. Permanent.
+        A job is larger than the machine, two jobs have one number, a decision of the policy cannot be carried out,
+        or the policy leaves jobs waiting for ever. Permanent.
 
     Examples
     --------
@@ -164,7 +163,7 @@ def simulate(
     killed = workload.run > workload.requested + OVERDUE_SECONDS
     if killed.any():
         workload = replace(workload, run=np.where(killed, workload.requested, workload.run))
-    # Compile, or load what was compiled, outside the time that is reported.
+    # Compile or load the kernel here, outside the reported time.
     dispatch.run_kernel(workload.take(slice(0, 1)), policy, config)
     result: SimulationResult = dispatch.run_kernel(workload, policy, config, record)
     if killed.any():
@@ -179,9 +178,9 @@ def _simulate_partitions(
     engine: EngineName,
     record: bool,
 ) -> SimulationResult:
-    """Return what becomes of the jobs of a machine of partitions, each under the policy on its own.
+    """Return the result of a machine of partitions, each with its own copy of the policy.
 
-    They have nothing in common unless jobs wait for the end of others: only then is there one clock.
+    Partitions are independent unless jobs depend on others; only then they share one clock.
     """
     shares, chosen, rejected = shares_of(workload, config)
     used = [share for share in shares if len(share.workload)]

@@ -1,4 +1,4 @@
-"""Read what Slurm's accounting says of past jobs: the output of ``sacct --parsable2``.
+"""Read past jobs from Slurm's accounting: the output of ``sacct --parsable2``.
 
 Reference: the manual page of sacct; its dates are local time without an offset.
 """
@@ -16,21 +16,21 @@ from apples.simulation.swf import MOST, DamagedRows, Log, RowError, is_whole
 from nws import StoredText
 
 FIELDS = ("JobIDRaw", "Submit", "Start", "End", "Timelimit", "AllocCPUS", "State")
-"""Columns that a log cannot do without; an alias may stand for one."""
+"""Required columns of a log; `ALIASES` has replacements."""
 ALIASES = {"AllocCPUS": "NCPUS", "Timelimit": "TimelimitRaw"}
 """Columns of the same content, by sacct's manual; ``TimelimitRaw`` is in minutes."""
 FREE_TEXT = (
     "JobName", "SubmitLine", "Comment", "AdminComment", "SystemComment", "Extra", "WorkDir", "Reason",
     "Constraints", "StdOut", "StdErr", "StdIn", "FailedNode", "WCKey",
 )  # fmt: skip
-"""Columns that users fill: sacct escapes neither ``|`` nor a line break in them."""
+"""Columns with text of users; sacct escapes neither ``|`` nor a line break in them."""
 MAX_RECORD_LINES = 1000
 MAX_RECORD_CHARACTERS = 1 << 20
 NOT_YET = frozenset({"", "Unknown", "None", "N/A"})
 UNLIMITED = frozenset({"", "UNLIMITED", "Partition_Limit", "INVALID"})
 MULTIPLES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 STATUS = {"COMPLETED": 1.0, "CANCELLED": 5.0}
-"""Of SWF: 1 completed, 5 cancelled, 0 failed."""
+"""Status in SWF: 1 completed, 5 cancelled, 0 failed."""
 
 _MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)([nc]?)")
 _GPU = re.compile(r"(?:^|,)gres/gpu(:[^=,]+)?=(\d+)(?=,|$)")
@@ -38,7 +38,7 @@ _JOB_ID = re.compile(r"\d{1,15}(?:\.\w+)?")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d.*|\d{9,11}")
 _STATE = re.compile(r"[A-Z_]+(?: by \d+|\+)?")
 _STARTS = frozenset({"after", "afterburstbuffer", "expand"})
-"""Kinds of Slurm's dependencies that do not wait for the end of a job."""
+"""Kinds of Slurm's dependencies that do not wait for a job's end."""
 _AFTER = re.compile(r"(?:--dependency[= ]|(?:^|\s)-d ?)\s*(\S+)")
 
 
@@ -49,24 +49,24 @@ def is_sacct(line: str) -> bool:
 
 
 def read_sacct(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
-    """Return the jobs of ``sacct --parsable2`` with at least the columns `FIELDS`.
+    """Return the jobs in the output of ``sacct --parsable2`` with at least the columns `FIELDS`.
 
-    ``NCPUS`` may stand for ``AllocCPUS`` and ``TimelimitRaw`` for ``Timelimit``; without ``ReqCPUS`` a job
-    requested what it was allocated. Lines that begin with ``#`` may precede the header. A record whose text
-    fields hold line breaks or ``|`` is put together where only one reading is possible, and counted; every
-    other row with too many or too few columns is damaged.
+    ``NCPUS`` may replace ``AllocCPUS``, and ``TimelimitRaw`` ``Timelimit``. Without ``ReqCPUS`` a job's request is
+    its allocation. Lines that begin with ``#`` may precede the header. If text fields contain line breaks or ``|``
+    and only one reading is possible, the record is restored and counted. Every other row with too many or too few
+    columns is damaged.
 
-    Job steps are left out; the components of a heterogeneous job are one job where the column
-    ``JobID`` tells them; of a requeued job the last run counts. A limit that is not known
-    (UNLIMITED, INVALID, the partition's) is the longest of its partition, or of the log. ``Partition``,
-    ``QOS``, ``User``, ``Priority``, ``ReqMem``, ``ReqTRES``, ``AllocTRES``, ``Eligible`` and the dependencies
-    in ``SubmitLine`` are read where they are there. Times are seconds since 1970. One without an offset, as
-    sacct writes local time, is read as UTC: use ``TZ=UTC sacct`` where that matters.
+    Job steps are skipped. The components of a heterogeneous job are one job if the column ``JobID`` identifies
+    them. The last run of a requeued job counts. An unknown limit (UNLIMITED, INVALID, the partition's) becomes the
+    longest limit of its partition, or of the log. ``Partition``, ``QOS``, ``User``, ``Priority``, ``ReqMem``,
+    ``ReqTRES``, ``AllocTRES``, ``Eligible`` and the dependencies in ``SubmitLine`` are read if present. Times are
+    seconds since 1970. sacct writes local time without an offset, which is read as UTC: use ``TZ=UTC sacct`` if
+    that matters.
 
     Raises
     ------
     UsageError
-        A missing column; more damaged rows than `DamagedRows` lets pass. Permanent.
+        A column is missing, or there are more damaged rows than `DamagedRows` accepts. Permanent.
     """
     lines = _lines(pieces)
     line, header = next(
@@ -97,7 +97,7 @@ def read_sacct(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
 
 
 class _Table:
-    """The columns of a log, and how its lines make records."""
+    """The columns of a log, and the assembly of its lines to records."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = columns
@@ -111,7 +111,7 @@ class _Table:
         self.whole = last + 1 if self.ends_with_text else len(columns)
 
     def begins(self, words: Sequence[str]) -> bool:
-        """Return whether a line begins a record: the number of a job and its submission are in place."""
+        """Return whether a line begins a record: a job number and a submission time are in their columns."""
         at, submit = self.at["JobIDRaw"], self.at["Submit"]
         return (
             len(words) > max(at, submit)
@@ -122,7 +122,7 @@ class _Table:
     def rows(
         self, lines: Iterator[tuple[int, str]], records: JobRecords
     ) -> Iterator[tuple[int, list[str]]]:
-        """Yield the words of each record with its first line; line breaks stand in some words."""
+        """Yield the first line number and the words of each record; words may contain line breaks."""
         size = len(self.columns)
         row: list[str] = []
         first, joined, length = 0, 0, 0
@@ -157,7 +157,7 @@ class _Table:
         Raises
         ------
         RowError
-            There are too many or too few, and not exactly one reading is possible.
+            The number of words is wrong, and not exactly one reading is possible.
         """
         surplus = len(words) - len(self.columns)
         if surplus > 0:
@@ -189,7 +189,7 @@ class _Table:
         return [word for place, word in enumerate(words) if place not in self.free]
 
     def _possible(self, words: Sequence[str]) -> bool:
-        """Return whether the columns that are not text have what they must have."""
+        """Return whether the columns other than text have valid values."""
         if not self.begins(words):
             return False
         given = {name: words[place] for name, place in self.at.items()}
@@ -203,7 +203,7 @@ class _Table:
 
 
 def _is_short_row(words: Sequence[str], at: Mapping[str, int]) -> bool:
-    """Return whether a line looks like a row that was cut off: the number of a job stands in its place."""
+    """Return whether a line looks like a truncated row: it has a job number in its column."""
     return (
         len(words) > 1 and len(words) > at["JobIDRaw"]
         and _JOB_ID.fullmatch(words[at["JobIDRaw"]]) is not None
@@ -224,7 +224,7 @@ def _job(given: Mapping[str, str], line: int, records: JobRecords) -> JobRecord:
     Raises
     ------
     RowError
-        A value that cannot be read; names its column.
+        A value cannot be read; the error has its column.
     """
     name = given["JobIDRaw"]
     if not is_whole(name):
@@ -249,7 +249,7 @@ def _job(given: Mapping[str, str], line: int, records: JobRecords) -> JobRecord:
 def _values(
     given: Mapping[str, str], processors: float, records: JobRecords
 ) -> Iterator[tuple[str, float]]:
-    """Yield the columns that a log may have, by SWF's names (``gpus`` and ``eligible`` beside them)."""
+    """Yield the optional columns of a log by SWF's names, and ``gpus`` and ``eligible``."""
     for column, name in (("partition", "Partition"), ("queue", "QOS"), ("user", "User")):
         if name in given:
             yield column, records.code(column, given[name])
@@ -262,7 +262,7 @@ def _values(
         yield "priority", _priority(given["Priority"])
     gpus = _GPU.findall(resources)
     if gpus:
-        # The untyped entry is the total of the typed ones; some sites have it, others do not.
+        # The untyped entry is the total of the typed entries; only some sites have it.
         total = [count for kind, count in gpus if not kind]
         yield "gpus", sum(float(count[:15]) for count in total[:1] or [one for _, one in gpus])
     if "Eligible" in given:
@@ -277,7 +277,7 @@ def _values(
 
 
 def _predecessors(words: str, records: JobRecords) -> list[int]:
-    """Return the jobs whose end a job waits for; `words` as in ``afterok:17:18,afterany:20``."""
+    """Return the predecessors of a job; `words` as in ``afterok:17:18,afterany:20``."""
     numbers = []
     for dependency in re.split("[,?]", words.strip("'\"")):
         kind, *jobs = dependency.split(":")
@@ -305,7 +305,7 @@ def _time(given: Mapping[str, str], name: str) -> float:
 
 
 def _epoch(word: str) -> datetime:
-    """Return a time in seconds since 1970, as ``SLURM_TIME_FORMAT=%s`` has it."""
+    """Return a time given in seconds since 1970 (``SLURM_TIME_FORMAT=%s``)."""
     if not _DATE.fullmatch(word):
         raise ValueError(word)
     return datetime.fromtimestamp(int(word), UTC)
@@ -341,7 +341,7 @@ def _limit(given: Mapping[str, str]) -> float:
 
 
 def time_limit(word: str) -> float:
-    """Return the seconds of [days-]hours:minutes[:seconds]; -1 where no limit is known."""
+    """Return the seconds of [days-]hours:minutes[:seconds]; -1 for an unknown limit."""
     if word in UNLIMITED:
         return -1.0
     days, dash, clock = word.rpartition("-")
@@ -362,7 +362,7 @@ def time_limit(word: str) -> float:
 
 
 def _memory(word: str, processors: float, tres: Mapping[str, str]) -> float | None:
-    """Return SWF's memory, kilobytes a processor; None where nothing can be made of it."""
+    """Return the memory as in SWF, kilobytes per processor; None for an unknown format."""
     found = _MEMORY.fullmatch(word)
     try:
         amount = float(found[1]) if found else -1.0

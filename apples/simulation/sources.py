@@ -1,4 +1,4 @@
-"""Where workloads come from: SWF logs, the archive of such logs, Slurm's accounting, models."""
+"""Sources of workloads: SWF logs, the archive of such logs, accounting of batch systems, models."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from apples.simulation.workload import (
 from nws import StoredText
 
 MIN_SWF_COLUMNS = 10
-"""A line of fewer numbers is not taken for SWF."""
+"""Minimum of numbers in a line of SWF."""
 BY_FIRST_LINE: Sequence[
     tuple[Callable[[str], bool], Callable[[StoredText, Iterator[bytes], str], Log]]
 ] = (
@@ -45,19 +45,19 @@ BY_FIRST_LINE: Sequence[
     (is_lsf, read_lsf),
     (is_sge, read_sge),
 )
-"""How the first line of a kind of log looks, and what reads it."""
+"""Test of the first line of each kind of log, and its reader."""
 
 
 def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
     """Return a log of any of `KINDS`; of SWF, the named columns.
 
-    The first line that is no comment decides. The file may be packed by gzip, bzip2, xz or zstd and may come
-    through a pipe, or be the one file in a zip archive; see `nws.StoredText`.
+    The first line that is not a comment decides. The file may be compressed by gzip, bzip2, xz or zstd, may be a
+    pipe, or the only file in a zip archive; see `nws.StoredText`.
 
     Raises
     ------
     UsageError
-        The file cannot be read, is damaged or no log: file and line are named. Permanent.
+        The file cannot be read, is damaged or not a log; the error has file and line. Permanent.
     """
     text = StoredText(path, error=UsageError)
     blocks = text.blocks()
@@ -91,7 +91,7 @@ def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
 
 
 def _is_swf(line: str) -> bool:
-    """Return whether a line can be meant as a record of SWF."""
+    """Return whether a line looks like a record of SWF."""
     words = line.split()
     try:
         return len([float(word) for word in words]) >= MIN_SWF_COLUMNS
@@ -100,7 +100,7 @@ def _is_swf(line: str) -> bool:
 
 
 def is_generated(source: str) -> bool:
-    """Return whether a log's name is that of a model: `lublin:jobs=1000,processors=256`."""
+    """Return whether a log's name is a model, for example `lublin:jobs=1000,processors=256`."""
     return source.partition(":")[0] in GENERATORS and not Path(source).exists()
 
 
@@ -114,7 +114,7 @@ def generated(source: str, seed: int) -> Workload:
     Raises
     ------
     UsageError
-        A parameter the model does not have, or no number. Permanent.
+        The model lacks the parameter, or its value is not a number. Permanent.
     """
     name, _, rest = source.partition(":")
     known = GENERATORS[name]
@@ -151,7 +151,7 @@ def generated(source: str, seed: int) -> Workload:
                 bound=[low, high],
             )
     jobs = int(values["jobs"])
-    models = import_module("apples.simulation.generators")  # with scipy: only where it is needed
+    models = import_module("apples.simulation.generators")  # imports scipy: only if needed
     workload: Workload
     if name == "kale":
         workload = models.kale_workload(
@@ -176,7 +176,7 @@ def generated(source: str, seed: int) -> Workload:
     return workload
 
 
-#: Of a model's parameters; those not named are switches, 0 or 1.
+#: Bounds of a model's parameters; parameters that are not listed are switches, 0 or 1.
 BOUNDS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("jobs", "processors", "nodes", "cores_per_node", "widest"), (1, 1e7)),
     "load": (1e-6, 1e6),
@@ -193,20 +193,20 @@ GENERATORS: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """A workload with its history.
+    """A workload with its origin.
 
     Attributes
     ----------
     cleaning, records
-        What was done to how many records.
+        Changes by cleaning, and number of records.
     sha256
-        Of the log as stored; empty for a model.
+        SHA-256 of the log as stored; empty for a model.
     processors
-        Of the machine.
+        Processors of the machine.
     from_header
-        Whether the log's header said how large the machine is.
+        Whether the size of the machine is from the log's header.
     dependencies
-        Job -> the job whose end it waits for, and seconds more; empty unless they were asked for.
+        Job -> (its predecessor, seconds of delay after it); empty unless requested.
     """
 
     workload: Workload
@@ -231,17 +231,16 @@ def load_workload(
     machine: Sequence[Partition] = (),
     priorities: Mapping[str, float] | None = None,
 ) -> Source:
-    """Return a workload for a machine of so many processors; None: as the log's header says.
+    """Return a workload for a machine of `processors` processors; None: the number in the log's header.
 
-    `attributes` (`workload.ATTRIBUTES`) and dependencies are read beside what every simulation needs, and
-    what the partitions of a machine, if it has some, look at of a job.
-    Where limits kill, requests stay under the run time (`clean`). Priorities are read unless they are None
-    (`with_priorities`).
+    The function reads the columns that every simulation needs, those that the machine's partitions need, and the
+    requested `attributes` (`workload.ATTRIBUTES`) and dependencies. If limits kill, requests may be less than the
+    run time (`clean`). Priorities are read unless they are None (`with_priorities`).
 
     Raises
     ------
     UsageError
-        The log cannot be read, or nothing says how large the machine is. Permanent.
+        The log cannot be read, or the size of the machine is unknown. Permanent.
     """
     if machine:
         processors = sum(part.processors for part in machine)
@@ -263,7 +262,7 @@ def load_workload(
     if priorities is not None:
         columns += [] if "queue" in columns else ["queue"]
         looked_at.append("priority")
-    known = [name for name in columns if name in COLUMNS]  # sacct's are read in any case
+    known = [name for name in columns if name in COLUMNS]  # sacct's columns are always read
     log = read_log(Path(source), (*NEEDED, *known))
     size = _header_processors(log) if processors is None else processors
     workload, cleaning = clean(log, size, rule, strict, looked_at, limits_kill)
@@ -280,7 +279,7 @@ def load_workload(
 
 
 def _from_model(source: str, processors: int | None, seed: int) -> Source:
-    """Return the jobs of a model that a machine can run."""
+    """Return the jobs of a model for a machine."""
     if processors is None:
         raise UsageError(
             "--processors, or --nodes and --cores-per-node, are required with a model workload",
@@ -326,9 +325,9 @@ class KnownLog:
     Attributes
     ----------
     folder
-        At the archive.
+        Folder at the archive.
     sha256
-        Of the unpacked text; empty where it is not known to us.
+        SHA-256 of the uncompressed text; empty if unknown.
     """
 
     folder: str
@@ -358,19 +357,19 @@ LOGS: Mapping[str, KnownLog] = {
 
 
 def log_folder() -> Path:
-    """Return where fetched logs are kept."""
+    """Return the folder of fetched logs."""
     return user_folder("state") / "logs"
 
 
 def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
-    """Return the path of a log, fetched if it is not there, and its sum; the sum is checked.
+    """Return the path of a log, fetched if missing, and its checked SHA-256.
 
     Raises
     ------
     UsageError
-        No such log, or a sum that is not the known one. Permanent.
+        The log is unknown, or its SHA-256 differs from the known one. Permanent.
     LaunchError
-        The archive cannot be reached; the message says how to do it by hand. Transient.
+        The archive cannot be reached; the message has the manual steps. Transient.
     """
     if name not in LOGS:
         raise UsageError(
@@ -404,7 +403,7 @@ def fetch_log(name: str, folder: Path, base: str = ARCHIVE) -> tuple[Path, str]:
 
 
 def _download(url: str, path: Path) -> bytes:
-    import requests  # noqa: PLC0415 - only where something is fetched: half a second
+    import requests  # noqa: PLC0415 - only for a download: takes half a second
 
     try:
         with requests.get(url, timeout=SECONDS, stream=True) as answer:

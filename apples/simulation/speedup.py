@@ -1,7 +1,7 @@
-"""How much faster a job runs on more processors.
+"""Speed-up of a job on more processors.
 
-A speed-up is a function of processors, 1 on one processor. A job's rate on `n` processors is
-S(n) / S(processors asked for), so that it takes its logged run time on what it asked for.
+A speed-up S is a function of the number of processors with S(1) = 1. A job's rate on `n` processors is S(n) /
+S(processors asked for), so its run time on the processors that it asked for is that of the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def linear(processors: float) -> float:
 
 
 def amdahl(processors: float, serial: float) -> float:
-    """Return S(n) = 1 / (f + (1 - f) / n), f the serial part of the work (Amdahl 1967).
+    """Return S(n) = 1 / (f + (1 - f) / n) with the serial fraction f of the work (Amdahl 1967).
 
     Examples
     --------
@@ -64,7 +64,7 @@ def downey(processors: float, parallelism: float, sigma: float) -> float:
 
 
 def table(processors: float, points: tuple[tuple[float, float], ...]) -> float:
-    """Return a measured speed-up, linear between the points and level after the last.
+    """Return a measured speed-up, linear between the points and constant after the last.
 
     Examples
     --------
@@ -81,14 +81,14 @@ def table(processors: float, points: tuple[tuple[float, float], ...]) -> float:
 
 
 def parse_speedup(text: str) -> Speedup:
-    """Return the speed-up a command line names.
+    """Return the speed-up of a command-line argument.
 
     `linear`, `amdahl:SERIAL`, `downey:A,SIGMA`, `table:1=1,2=1.9,4=3.5`.
 
     Raises
     ------
     UsageError
-        Anything else. Permanent.
+        The text has another form. Permanent.
     """
     name, _, rest = text.partition(":")
     try:

@@ -1,4 +1,4 @@
-"""Many simulations: a grid of logs, policies, options and seeds, resumable, with intervals."""
+"""Many simulations: a grid of logs, policies, options and seeds, resumable, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ METRICS: tuple[Metric, ...] = (
     "mean_wait", "mean_response", "mean_slowdown", "mean_bounded_slowdown", "makespan",
     "utilisation", "energy", "malleable_starts", "mates", "resizes",
 )  # fmt: skip
-#: Metrics of single jobs, which a slice of a log has too, and what they are the mean of.
+#: Metrics over jobs, which slices of a log have, too -> the attribute of `JobOutcomes`.
 SLICED: Mapping[str, str] = {
     "mean_wait": "wait",
     "mean_response": "response",
     "mean_slowdown": "slowdown",
     "mean_bounded_slowdown": "bounded_slowdown",
 }
-#: Means below it count as it: the ratio of two waits of no time says nothing.
+#: Lower bounds of means in a ratio: a ratio of two waits near 0 has no meaning.
 LEAST: Mapping[str, float] = {"mean_wait": 1.0, "mean_response": 1.0}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One simulation of a grid: a whole log, judged whole and by slices.
+    """One simulation of a grid: a whole log, with results in total and by slice.
 
     Attributes
     ----------
     processors, nodes, cores_per_node
-        The machine; None: a machine file among the options says it.
+        Size of the machine; None: an option gives a machine file.
     malleable
-        Fraction; negative: as the policy has it.
+        Fraction of malleable jobs; negative: the policy's default.
     parts
-        Slices by which it is judged, equal in jobs. The log is simulated once, so that each slice begins on
-        the machine as the jobs before it left it, and ends among those after it.
+        Number of slices with equal numbers of jobs. The log is simulated once: each slice begins on the machine in
+        the state that earlier jobs left, and ends while later jobs run.
     contents
-        SHA-256 of each file that log, policy and options name, in this order, as `grid` read it.
+        SHA-256 of each file in log, policy and options, in this order, as `grid` read it.
     """
 
     log: str
@@ -77,7 +77,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """What identifies the cell in a file of results: its words and the contents of its files."""
+        """Key of the cell in a file of results: a digest of its fields and of the contents of its files."""
         fields = asdict(self)
         if not self.contents:
             del fields["contents"]  # results without files keep the key of earlier versions
@@ -86,7 +86,7 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """What distinguishes its policy from the others of the grid."""
+        """Label of its policy with options, unique in the grid."""
         extra = [*self.options] + (
             [f"malleable={self.malleable:g}"] if self.malleable >= 0 else []
         )
@@ -111,11 +111,10 @@ def grid(
     nodes: int | None = None,
     cores_per_node: int | None = None,
 ) -> list[Cell]:
-    """Return the cells of a grid; an option `k=a|b` stands for both values.
+    """Return the cells of a grid; an option `k=a|b` gives cells with both values.
 
-    An option that only some of the policies have is given to those alone: write `sd:k=v`. Where
-    nothing is drawn at random, a log is run with the first seed only. A policy of ours that resizes
-    no job is run once, not once a fraction of malleable ones.
+    An option `sd:k=v` goes to the policy `sd` only. Without random draws, a log has only a cell with the first
+    seed. A built-in policy that resizes no job has one cell, not one for each fraction of malleable jobs.
     """
     seeds = list(seeds)
     cells: list[Cell] = []
@@ -131,7 +130,7 @@ def grid(
         ):
             drawn = is_generated(log) or 0 < fraction < 1 or _is_random(chosen)
             if seed != seeds[0] and not drawn:
-                continue  # nothing is drawn: a second seed would count the same run twice
+                continue  # no random draws: a second seed would count the same run twice
             cell = Cell(
                 log, policy, chosen, seed, processors, nodes, cores_per_node, fraction, parts
             )
@@ -144,12 +143,12 @@ def _is_random(options: Sequence[str]) -> bool:
 
 
 def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, Any]:
-    """Simulate one cell; return its key, its words, its figures, and those of its slices.
+    """Simulate one cell; return its key, its fields, its figures and those of its slices.
 
     Parameters
     ----------
     files
-        What stands in the files that the cell names, on a machine that does not have them.
+        Path -> contents of the cell's files, for a machine without these files.
     """
     with _at_hand(cell, files or {}) as local:
         made = prepare(
@@ -186,7 +185,7 @@ def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, 
 def by_slice(
     outcomes: JobOutcomes, completed: NDArray[np.bool_], parts: int
 ) -> dict[str, list[float | None]]:
-    """Return the means of `SLICED` over each slice, equal in jobs; None where none completed."""
+    """Return the means of `SLICED` over each slice of equal number of jobs; None if no job completed."""
     edges = np.linspace(0, len(completed), parts + 1).astype(int)
     done = np.concatenate(([0], np.cumsum(completed)))[edges]
     return {
@@ -199,7 +198,7 @@ def by_slice(
 
 
 def files_of(cells: Iterable[Cell]) -> dict[str, bytes]:
-    """Return what stands in the files that cells name: logs, policies, options with a path."""
+    """Return the contents of the cells' files: logs, policies, options with a path."""
     files: dict[str, bytes] = {}
     for cell in cells:
         for word in _paths(cell):
@@ -228,7 +227,7 @@ def _module_file(policy: str) -> Iterator[str]:
 
 
 def _paths(cell: Cell) -> Iterator[str]:
-    """Yield the words of a cell that are files here."""
+    """Yield the words of a cell that are paths of local files."""
     file, colon, _ = cell.policy.rpartition(":")
     words = [cell.log, file if colon else "", *(word.partition("=")[2] for word in cell.options)]
     for word in words:
@@ -238,7 +237,7 @@ def _paths(cell: Cell) -> Iterator[str]:
 
 @contextmanager
 def _at_hand(cell: Cell, files: Mapping[str, bytes]) -> Iterator[Cell]:
-    """Give the cell with its files in a folder of this machine, for as long as it is simulated."""
+    """Yield the cell with its files in a temporary folder of this machine."""
     if not files:
         yield cell
         return
@@ -260,14 +259,14 @@ def _at_hand(cell: Cell, files: Mapping[str, bytes]) -> Iterator[Cell]:
 
 
 class Results:
-    """A file of results, one JSON object a line; what is in it has been simulated.
+    """A file of results, one JSON object on each line.
 
     Attributes
     ----------
     rows
         Key of a cell -> its result.
     skipped
-        Lines that are damaged, say cut off by a crash: their cells are simulated again.
+        Number of damaged lines, for example truncated by a crash: their cells are simulated again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -280,7 +279,7 @@ class Results:
         self.skipped = len(problems) + len(records) - len(rows)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Write a result to the disk; once this returns it survives a crash."""
+        """Write a result to disk; after the return it survives a crash."""
         if self._journal is None:
             folder = Folder.open(self.path.absolute().parent, links=True)
             self._journal = Journal(folder, "", self.path.name)
@@ -295,21 +294,21 @@ class Results:
 def sweep(
     cells: Sequence[Cell], results: Results, workers: int = 1, dask: str | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the results of the cells not yet in the file, as they come, after writing them to it.
+    """Yield the results of the cells missing in the file in order of completion, each after writing it.
 
     Parameters
     ----------
     workers
-        Processes; 1: this one.
+        Number of processes; 1: this process.
     dask
-        Address of a scheduler of an existing cluster, instead of processes.
+        Address of the scheduler of an existing Dask cluster, instead of processes.
 
     Raises
     ------
     UsageError
-        A cell cannot be simulated; what was done before is kept.
+        A cell cannot be simulated; earlier results are kept.
     LaunchError
-        A Dask scheduler is gone or silent; likewise.
+        The Dask scheduler is gone or does not answer; earlier results are kept.
     """
     missing = [cell for cell in cells if cell.key not in results.rows]
     if dask is None and workers == 1:
@@ -353,12 +352,12 @@ class MeanInterval:
 
     @property
     def low(self) -> float:
-        """Lower end; minus infinity where one value says nothing of the spread."""
+        """Lower end; minus infinity for one value."""
         return self.mean - (np.inf if self.half is None else self.half)
 
     @property
     def high(self) -> float:
-        """Upper end."""
+        """Upper end; infinity for one value."""
         return self.mean + (np.inf if self.half is None else self.half)
 
 
@@ -387,10 +386,10 @@ class MetricChange:
     Attributes
     ----------
     low, high
-        Minus one and infinity where one value says nothing of the spread.
+        Ends of the interval; minus one and infinity for one value.
     count, over
-        Of how many independent parts the interval is, and what they are: "slices" of one log, "seeds"
-        of a model, or "run": a single one, of which no verdict follows.
+        Number and kind of the independent parts behind the interval: "slices" of one log, "seeds" of a model, or
+        "run" for a single run without a verdict.
     """
 
     mean: float
@@ -401,14 +400,14 @@ class MetricChange:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves 0 out."""
+        """Whether the interval excludes 0."""
         return self.count > 1 and not self.low <= 0 <= self.high
 
 
 def change_of(ratios: Sequence[float], over: str) -> MetricChange:
     """Return the geometric mean of independent ratios, less 1, with its interval.
 
-    The interval is Student's t of the ratios' logarithms: a change of -100 % or less cannot come out.
+    The interval is Student's t of the ratios' logarithms, so that a change is always above -100 %.
 
     Examples
     --------
@@ -427,13 +426,13 @@ def change_of(ratios: Sequence[float], over: str) -> MetricChange:
 def compare(
     rows: Sequence[Mapping[str, Any]], baseline: str, metric: str
 ) -> dict[str, dict[str, MetricChange]]:
-    """Return by log and label the relative change of a metric to the baseline.
+    """Return the relative change of a metric against the baseline, by log and label.
 
-    Runs are paired by log and seed; a baseline in which nothing is drawn is the pair of all seeds. What
-    is independent makes the interval: the seeds of a model are, being different workloads. The seeds
-    of a log are not, being drawn on the same jobs: their log ratios are averaged within each slice,
-    and the slices make the interval (batch means). A log in one slice has its seeds alone: then the
-    interval is of what is drawn, on this log.
+    Runs are paired by log and seed; a baseline without random draws is paired with all seeds. The interval is over
+    independent parts. The seeds of a model are independent, since they give different workloads. The seeds of a
+    log are not, since they draw on the same jobs: their log ratios are averaged within each slice, and the
+    interval is over the slices (batch means). For a log with one slice the interval is over the seeds, and shows
+    only the variation by the draws on this log.
     """
     runs: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
     for row in rows:
@@ -467,7 +466,7 @@ def _change(
         [_log_ratio(metric, base, value) for base, value in zip(*pair, strict=True)]
         for pair in columns
     ]
-    # One row a pair, one column a slice: the mean over the pairs of each slice, or the pairs themselves.
+    # Rows are pairs, columns are slices: take the mean over the pairs of each slice, or the pairs themselves.
     groups = zip(*logs, strict=True) if sliced else logs
     known = [[one for one in group if one is not None] for group in groups]
     ratios = [math.exp(fmean(group)) for group in known if group]
@@ -475,7 +474,7 @@ def _change(
 
 
 def _log_ratio(metric: str, base: float | None, value: float | None) -> float | None:
-    """Return the logarithm of value over base; None where one of them is nothing."""
+    """Return the logarithm of value over base; None if one of them is None or 0."""
     if base is None or value is None:
         return None
     least = LEAST.get(metric, 0.0)

@@ -45,29 +45,29 @@ KINDS = (
     "lsb.acct of LSF, accounting of SGE"
 )
 """The kinds of workload logs that `read_log` reads."""
-MOST, LEAST = 1e15, 1e-9  # of a value: sums of times stay exact, slowdowns finite
+MOST, LEAST = 1e15, 1e-9  # bounds of a value: sums of times stay exact, slowdowns finite
 
 
 MAX_COMMENTS = 100_000
-"""Lines of comments in a log: archived ones have a few hundred, with the names of users some thousands."""
+"""Maximum of comment lines in a log: archived logs have a few hundred, with user names some thousands."""
 LARGEST_PART = 20
-"""One record in so many may be damaged; a text with more of them is taken for something else."""
+"""At most one record of this number may be damaged; a text with more damaged rows is not a log."""
 
 
 def is_whole(word: str) -> bool:
-    """Return whether a word is a whole number of at least 0 and of 15 digits at most: `int` reads it."""
+    """Return whether a word is a whole number of at least 0 with at most 15 digits."""
     return word.isascii() and word.isdigit() and len(word) < 16
 
 
 class RowError(ValueError):
-    """A row of a log that cannot be read.
+    """An unreadable row of a log.
 
     Attributes
     ----------
     problem
         A code, such as ``value-range``.
     column
-        Of the value; empty where it is the whole row.
+        Column of the value; empty for the whole row.
     """
 
     def __init__(self, problem: str, reason: str, column: str = "") -> None:
@@ -78,16 +78,16 @@ class RowError(ValueError):
 
 @dataclass
 class DamagedRows:
-    """The rows of a log that cannot be read: left out and counted, up to one record in `LARGEST_PART`.
+    """The unreadable rows of a log, skipped and counted, up to one record in `LARGEST_PART`.
 
     Attributes
     ----------
     source
         The log, for messages.
     count, first
-        How many there are, and the first of them: file, line and what is wrong with it.
+        Their number, and the first of them: file, line and error.
     place
-        Fields of an error about the first: file, line, column and problem.
+        Error fields of the first: file, line, column and problem.
     """
 
     source: str
@@ -96,12 +96,12 @@ class DamagedRows:
     place: dict[str, Any] = field(default_factory=dict)
 
     def add(self, line: int, error: RowError, good: int) -> None:
-        """Enter a row; `good` records were read before it.
+        """Count a damaged row; `good` records were read before it.
 
         Raises
         ------
         UsageError
-            There are so many that the text is no log, wherever it ends. Permanent.
+            The rows are too many for a log of any length. Permanent.
         """
         if not self.count:
             self.first = f"{self.source}:{line}: {error}"
@@ -113,12 +113,12 @@ class DamagedRows:
             self.judge(good)
 
     def judge(self, good: int) -> None:
-        """Refuse a text with too many damaged rows; `good` records were read.
+        """Raise for a text with too many damaged rows; `good` records were read.
 
         Raises
         ------
         UsageError
-            As above; begins with the first of them. Permanent.
+            The text is not a log; the message begins with the first damaged row. Permanent.
         """
         if self.count * LARGEST_PART > self.count + good:
             more = (
@@ -133,7 +133,7 @@ class DamagedRows:
             )
 
     def notes(self) -> tuple[str, ...]:
-        """Return what is to be said of them; nothing where there are none."""
+        """Return a note on the damaged rows; empty without damaged rows."""
         if not self.count:
             return ()
         return (f"{self.count} damaged rows left out, the first: {self.first}",)
@@ -146,23 +146,23 @@ class Log:
     Attributes
     ----------
     columns
-        Name of a column (`COLUMNS`) -> float64, one entry a record; times in seconds.
+        Name of a column (`COLUMNS`) -> float64 array, one entry for each record; times in seconds.
     lines
-        Line of the file each record stands on, from 1.
+        Line number of each record in the file, from 1.
     header
         Comment lines without the semicolon.
     source
         Name for messages.
     sha256
-        Of the file's bytes as stored; empty for a log that was never a file.
+        SHA-256 of the file's bytes as stored; empty for a log without a file.
     damaged
-        Rows that were left out.
+        Skipped rows.
     notes
-        What was done to the records while they were read, a line each, for whoever asked for them.
+        Changes of the records during reading, one line each, for the user.
     names
-        Of a column that stands for names (``partition``): the name of 1, of 2, ..
+        Column with codes of names (``partition``) -> the names of the codes 1, 2, ..
     noticed
-        Of columns that nobody asked for: partitions, and whether a job has something there (`NOTICED`).
+        Columns of `NOTICED` that were not requested: partition numbers, or whether a job has a value.
     """
 
     columns: dict[str, NDArray[np.float64]]
@@ -179,7 +179,7 @@ class Log:
         return len(self.lines)
 
     def header_value(self, name: str) -> str | None:
-        """Return what the header says after `name:`, None if it says nothing."""
+        """Return the header's text after `name:`, None without such a line."""
         for line in self.header:
             key, colon, value = line.partition(":")
             if colon and key.strip() == name:
@@ -188,7 +188,7 @@ class Log:
 
 
 NOTICED = ("partition", "preceding", "requested_memory")
-"""Columns whose use is counted where nobody asks for them: kept in little room, for logs are long."""
+"""Columns that are counted even if they are not requested; stored compactly, since logs are long."""
 
 NEEDED = ("job", "submit", "run", "allocated", "requested_processors", "requested_time", "status")
 
@@ -199,8 +199,8 @@ def read_swf(path: Path, columns: Sequence[str] = NEEDED) -> Log:
     Raises
     ------
     UsageError
-        No such file, a truncated or damaged gzip, a line without 18 numbers (file and line are
-        named). Permanent.
+        The file does not exist, its gzip is truncated or damaged, or a line lacks 18 numbers; the error has file
+        and line. Permanent.
     """
     text = StoredText(path, error=UsageError)
     return parse_swf(text, text, str(path), columns)
@@ -209,17 +209,17 @@ def read_swf(path: Path, columns: Sequence[str] = NEEDED) -> Log:
 def parse_swf(
     text: StoredText, pieces: Iterable[bytes], source: str, columns: Sequence[str]
 ) -> Log:
-    """Return the named columns of a text, given in pieces of whole lines.
+    """Return the named columns of a text; each piece consists of whole lines.
 
     Raises
     ------
     UsageError
-        No records; more comments than a header has; more damaged rows than `DamagedRows` lets pass.
+        The text has no records, more comments than a header has, or more damaged rows than `DamagedRows` accepts.
         Permanent.
     """
     more = [name for name in NOTICED if name not in columns]
     wanted = [COLUMNS.index(name) for name in (*columns, *more)]
-    tables = [array("d") for _ in columns]  # grow in place: a long log is in memory once
+    tables = [array("d") for _ in columns]  # grow in place: memory holds a long log only once
     noticed: list[list[NDArray[np.int32] | NDArray[np.bool_]]] = []
     lines: list[NDArray[np.int64]] = []
     header: list[str] = []
@@ -263,7 +263,7 @@ def parse_swf(
 
 
 def _noticed(name: str, column: NDArray[np.float64]) -> NDArray[np.int32] | NDArray[np.bool_]:
-    """Return of a column what is counted: partitions by number, of others whether there is anything."""
+    """Return partition numbers for the column ``partition``, otherwise whether each job has a value."""
     if name == "partition":
         return np.clip(column, -1, 2**31 - 1).astype(np.int32)
     return column > 0
@@ -272,7 +272,7 @@ def _noticed(name: str, column: NDArray[np.float64]) -> NDArray[np.int32] | NDAr
 def _parse(
     chunk: bytes, first_line: int, damaged: DamagedRows, records: int, wanted: Sequence[int]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
-    """Return the columns, the line of each record, and the comments of some whole lines."""
+    """Return the columns, the line number of each record, and the comments of a chunk of whole lines."""
     begin = 0
     while chunk.startswith(b";", begin):
         begin = chunk.index(b"\n", begin) + 1
@@ -287,7 +287,7 @@ def _parse(
 
 
 def _parse_fast(chunk: bytes, wanted: Sequence[int]) -> NDArray[np.float64] | None:
-    """Return the columns if every line holds 18 plain numbers, None if any does not."""
+    """Return the columns if every line has 18 plain numbers, otherwise None."""
     if chunk.translate(None, b"0123456789- \t\r\n.eE+"):
         return None
     codes = np.frombuffer(chunk, dtype=np.uint8)
@@ -341,7 +341,7 @@ def _parse_floats(chunk: bytes, records: int, wanted: Sequence[int]) -> NDArray[
 
 
 def _exact(values: NDArray[np.float64]) -> bool:
-    """Return whether sums of the values keep whole seconds, and quotients stay finite."""
+    """Return whether sums of the values are exact to a second, and quotients finite."""
     size = np.abs(values)
     return bool(((size <= MOST) & ((size >= LEAST) | (size == 0))).all())
 
@@ -349,7 +349,7 @@ def _exact(values: NDArray[np.float64]) -> bool:
 def _parse_lines(
     chunk: bytes, first_line: int, damaged: DamagedRows, records: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
-    """Do the same line by line, leaving out and noting the lines that are wrong."""
+    """Parse line by line; skip and count the damaged lines."""
     rows: list[list[float]] = []
     lines: list[int] = []
     comments: list[str] = []
@@ -377,7 +377,7 @@ def _record(words: Sequence[bytes]) -> list[float]:
     Raises
     ------
     RowError
-        There are not 18, or one that no sum can hold.
+        The record has not 18 numbers, or a number outside the bounds.
     """
     if len(words) != len(COLUMNS):
         raise RowError("columns-differ", f"{len(words)} columns where SWF has 18")
@@ -393,9 +393,9 @@ def _record(words: Sequence[bytes]) -> list[float]:
 
 
 def write_swf(path: Path, log: Log) -> None:
-    """Write a log; columns it does not have are -1; gzip if the name ends in .gz.
+    """Write a log, with -1 for missing columns and gzip if the name ends in .gz.
 
-    Numbers keep full precision: what is read back is what was written.
+    Numbers have full precision, so that reading them back is exact.
     """
     count = len(log)
     blank = np.full(count, -1.0)
@@ -413,9 +413,9 @@ OWN_HEADER = ("Version", "MaxJobs", "MaxRecords", "UnixStartTime", "MaxProcs")
 def convert_to_swf(log: Log, path: Path, processors: int | None = None) -> None:
     """Write a log of any kind in the Standard Workload Format.
 
-    Times count from the first submission, as the format asks; the header has ``UnixStartTime``, ``MaxProcs``
-    where it is known, the names of partitions and queues, and the log's own other lines. What SWF has no
-    column for is left out.
+    Times count from the first submission, as the format requires. The header has ``UnixStartTime``, ``MaxProcs``
+    if known, the names of partitions and queues, and the other header lines of the log. Values without a column in
+    SWF are omitted.
     """
     columns = dict(log.columns)
     start = float(columns["submit"].min())

@@ -1,4 +1,4 @@
-"""Simulations and sweeps in words, and what a log's figures do not say."""
+"""Text output and notes of simulations and sweeps."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ from apples.simulation.verdicts import (
 )
 
 Rows = Sequence[Mapping[str, Any]]
-"""Results of a sweep, a cell each."""
+"""Results of a sweep, one for each cell."""
 MAX_REASONS = 20
-"""Reasons for which jobs were rejected that are told apart."""
+"""Maximum number of distinct reasons of rejections."""
 MAX_GROUPS = 4
-"""Groups of a breakdown, and reservations that began with too few nodes, that the text names."""
+"""Maximum of groups of a breakdown in the text, and of reservations that began with too few nodes."""
 
 
 def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
-    """Yield what the log's numbers do not say: size from the header, cleaning, compilation."""
+    """Yield notes on the preparation: size from the header, cleaning, compilation."""
     source = made.source
     if source.from_header:
         yield f"apples: {log}: {source.processors} processors, by MaxProcs of its header"
@@ -63,14 +63,14 @@ def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:
 
 
 def failure_notes(failures: Sequence[tuple[PolicyFailure, int]]) -> Iterator[str]:
-    """Yield a line a kind of failure of the user's policy."""
+    """Yield a line for each kind of failure of the user's policy."""
     for first, count in failures:
         passes = "1 pass" if count == 1 else f"{count} passes"
         yield f"apples: {first} ({passes}; first-come-first-served decided)"
 
 
 def result_notes(policy: str, result: SimulationResult) -> Iterator[str]:
-    """Yield what went other than the policy decided: its failures, starts refused, jobs held to the end."""
+    """Yield notes on failures of the policy, refused starts and jobs held to the end."""
     yield from failure_notes(result.failures)
     yield from reservation_notes(policy, result)
     if words := held_words(len(result.held), first_held(result)):
@@ -78,7 +78,7 @@ def result_notes(policy: str, result: SimulationResult) -> Iterator[str]:
 
 
 def reservation_notes(policy: str, result: SimulationResult) -> Iterator[str]:
-    """Yield which advance reservations began with too few nodes, and whether starts into them were refused."""
+    """Yield notes on advance reservations that began with too few nodes, and on refused starts into them."""
     short = [one for one in result.reservations if one.taken < one.nodes]
     for one in short[:MAX_GROUPS]:
         yield (
@@ -97,7 +97,7 @@ def reservation_notes(policy: str, result: SimulationResult) -> Iterator[str]:
 
 
 def sweep_failure_notes(rows: Rows) -> Iterator[str]:
-    """Yield a line a policy and kind of failure: the first that the rows of a sweep tell of."""
+    """Yield a line for the first failure of each policy and kind in the rows of a sweep."""
     told: set[tuple[str, str]] = set()
     for row in rows:
         label = Cell.of(row).label
@@ -109,7 +109,7 @@ def sweep_failure_notes(rows: Rows) -> Iterator[str]:
 
 
 def failed_words(passes: int) -> str:
-    """Return in words that a result is not all the policy's; empty if it is."""
+    """Return a note on the passes that first-come-first-served decided; empty without such passes."""
     if not passes:
         return ""
     many = "1 pass" if passes == 1 else f"{passes} passes"
@@ -117,7 +117,7 @@ def failed_words(passes: int) -> str:
 
 
 def held_words(count: int, first: HeldJob | None) -> str:
-    """Return in words which jobs the policy held and never released; empty if there are none."""
+    """Return a note on the jobs that the policy held and never released; empty without such jobs."""
     if first is None:
         return ""
     many = "1 job was" if count == 1 else f"{count} jobs were"
@@ -151,7 +151,7 @@ def simulation_document(
 
 
 def simulation_text(figures: SimulationDocument) -> str:
-    """Return the figures as lines: first the answer, last what to do next."""
+    """Return the figures as lines: the answer first, the next command last."""
     f, log = figures, figures["log"]["name"]
     failed = f"  {words}\n" if (words := failed_words(f["failed_passes"])) else ""
     trouble = f"  killed at their limit: {f['killed']}\n" if f["killed"] else ""
@@ -181,7 +181,7 @@ def simulation_text(figures: SimulationDocument) -> str:
 
 
 def _rejected_lines(figures: SimulationDocument) -> str:
-    """Return a line a reason for which jobs never run."""
+    """Return a line for each reason of rejected jobs."""
     shown = list(figures["rejections"].items())[:MAX_GROUPS]
     lines = [f"  rejected {count}: {reason}\n" for reason, count in shown]
     rest = figures["rejected"] - sum(count for _, count in shown)
@@ -189,7 +189,7 @@ def _rejected_lines(figures: SimulationDocument) -> str:
 
 
 def _partition_lines(figures: Mapping[str, PartitionFigures]) -> str:
-    """Return a table of the partitions, the default one first; nothing for a machine that is one whole."""
+    """Return a table of the partitions, the default first; empty without partitions."""
     if not figures:
         return ""
     wide = max(9, *map(len, figures))
@@ -250,7 +250,7 @@ def _policy_waits(fit: WaitFit) -> PolicyWaits:
 
 
 def explanation_text(explained: WaitExplanation) -> str:
-    """Return the verdict, a table of the policies, and the groups of the chosen one that are off most."""
+    """Return the verdict, a table of the policies, and the chosen policy's groups with the largest factors."""
     failed = failed_words(sum(count for _, count in explained.failures))
     lines = [
         str(explained),
@@ -297,7 +297,7 @@ BY_FRACTION: tuple[FractionMetric, ...] = (
 
 
 def sweep_table(rows: Rows, baseline: str) -> SweepFigures:
-    """Return means by log and policy, changes against a policy of the sweep, and gains by fraction."""
+    """Return means by log and policy, changes against the baseline, and gains by fraction of malleable jobs."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         cell = Cell.of(row)
@@ -323,12 +323,12 @@ def sweep_table(rows: Rows, baseline: str) -> SweepFigures:
 
 
 def baseline_of(rows: Rows, policy: str | None) -> str:
-    """Return the label of the baseline: the policy asked for, else the first that resizes no job.
+    """Return the label of the baseline: the requested policy, otherwise the first that resizes no job.
 
     Raises
     ------
     UsageError
-        The results have no such policy.
+        The results lack the policy.
     """
     labels = {Cell.of(row).label: Cell.of(row).policy for row in rows}
     if policy is not None:
@@ -353,7 +353,7 @@ def baseline_of(rows: Rows, policy: str | None) -> str:
 def _by_fraction(
     rows: Rows, changes: Mapping[Metric, Mapping[str, Mapping[str, MetricChange]]], baseline: str
 ) -> list[FractionGains]:
-    """Return what each policy changes by how many jobs are malleable, where several fractions were swept."""
+    """Return the changes under each policy by fraction of malleable jobs, if the sweep has several fractions."""
     groups: dict[tuple[str, str], dict[float, str]] = {}
     for cell in map(Cell.of, rows):
         if cell.malleable >= 0 and cell.label != baseline:
@@ -382,7 +382,7 @@ def fraction_entry(
     baseline: str,
     points: Mapping[FractionMetric, Sequence[tuple[float, RelativeChange]]],
 ) -> FractionGains:
-    """Return the changes by fraction of malleable jobs, and in a sentence how many gain how much.
+    """Return the changes by fraction of malleable jobs, with a sentence on the gain.
 
     Parameters
     ----------
@@ -437,7 +437,7 @@ def sweep_text(figures: SweepFigures) -> str:
 
 
 def _figure(figure: MetricFigures, is_compared: bool) -> str:
-    """Return a mean, and its change against the baseline if there is one."""
+    """Return a mean, with its change against the baseline if known."""
     if not is_compared or figure["change"] is None:
         return f"{figure['mean']:.6g}"
     return f"{figure['mean']:.6g} ({change_words(figure)})"

@@ -14,7 +14,7 @@ UNKNOWN = "not known"
 
 
 def relative_change(change: MetricChange | None) -> RelativeChange:
-    """Return a change as the documents have it; null and 0 without one."""
+    """Return a change in its JSON form; null and 0 without a change."""
     if change is None:
         return {"change": None, "change_interval": None, "over": None, "count": 0}
     return {
@@ -26,7 +26,7 @@ def relative_change(change: MetricChange | None) -> RelativeChange:
 
 
 def verdict_word(change: RelativeChange) -> str:
-    """Return the verdict of a change: better (less), worse, or the reason why neither.
+    """Return the verdict of a change: better (less), worse, or the reason for neither.
 
     Examples
     --------
@@ -62,13 +62,13 @@ def change_words(change: RelativeChange) -> str:
 
 
 def overall_word(changes: Iterable[RelativeChange]) -> str:
-    """Return the only clear verdict among the metrics of a policy; `UNCLEAR` if there is none, or both."""
+    """Return the only clear verdict among the metrics of a policy; `UNCLEAR` without one or with both."""
     clear = {verdict_word(change) for change in changes} & {BETTER, WORSE}
     return clear.pop() if len(clear) == 1 else UNCLEAR
 
 
 def tally(words: Iterable[str]) -> str:
-    """Return how many verdicts are better, worse and neither.
+    """Return the numbers of better, worse and other verdicts as text.
 
     Examples
     --------

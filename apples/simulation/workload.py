@@ -1,4 +1,4 @@
-"""The jobs of a simulation as arrays, and the rules that make them from a log's dirty records."""
+"""The jobs of a simulation as arrays, and the cleaning rules for a log's records."""
 
 from __future__ import annotations
 
@@ -26,18 +26,17 @@ class Workload:
     Attributes
     ----------
     job
-        Numbers in the log.
+        Job numbers in the log.
     submit, run, requested
-        Seconds. `run` is the time on `processors`; `requested` is not under it, unless the workload was made
-        for limits that kill.
+        Seconds. `run` is the time on `processors`; `requested` is at least `run`, unless limits kill.
     processors, minimum, maximum
-        Asked for; the least and the most a malleable job can use.
+        Requested processors; minimum and maximum of a malleable job.
     malleable
         Whether the scheduler may resize the job.
     attributes, names
-        What a policy looks at beside them (`user`, `partition`, `qos`, `priority`) and what partitions have
-        limits of (`memory`, kilobytes a processor, and `gpus`): numbers, -1 (`priority`: 0) where the log does
-        not say; of a column that stands for names, the name of 1, of 2, ..
+        Further attributes for policies (`user`, `partition`, `qos`, `priority`) and for limits of partitions
+        (`memory`, kilobytes per processor, and `gpus`) as numbers; unknown values are -1 (`priority`: 0). `names`
+        has the names of the codes 1, 2, .. of a column.
     """
 
     job: NDArray[np.int64]
@@ -52,7 +51,7 @@ class Workload:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        """Return how many jobs there are."""
+        """Return the number of jobs."""
         return in_one_line(
             self, f"{counted(len(self.job), 'job')}, {int(self.malleable.sum())} malleable"
         )
@@ -95,12 +94,12 @@ class Workload:
 
     @property
     def least(self) -> NDArray[np.int64]:
-        """Processors under which a job's memory and GPUs do not fit, if it asks for other processors."""
+        """Minimum of processors that have a job's memory and GPUs, if it asks for other processors."""
         known = self.attributes.get("least")
         return np.ones(len(self), dtype=np.int64) if known is None else known.astype(np.int64)
 
     def words(self, name: str) -> list[str]:
-        """Return a column as names; numbers where the log has no names."""
+        """Return a column as names; as numbers if the log has no names."""
         if name not in self.attributes:
             return [""] * len(self)
         known = self.names.get(name, ())
@@ -111,7 +110,7 @@ class Workload:
 
 
 def instants(times: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return times to the microsecond, each as `apples.scheduling.instants.instant` has it."""
+    """Return times rounded to the microsecond, as `apples.scheduling.instants.instant` does."""
     if (np.rint(times) == times).all():  # nearly every log has whole seconds
         return times
     known = (times >= 0.0) & (times < LATEST)
@@ -124,13 +123,13 @@ ATTRIBUTES = {
     "user": "user", "partition": "partition", "qos": "queue", "memory": "requested_memory",
     "gpus": "gpus",
 }  # fmt: skip
-"""What else a job may have -> the column of a log that says it."""
+"""Optional attribute of a job -> its column in a log."""
 NAMED = ("user", "partition", "qos")
-"""Those of them that a policy can look at."""
+"""Attributes of `ATTRIBUTES` that a policy can read."""
 
 
 def _late(submit: NDArray[np.float64], number: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which records but the first come before the one above them in the order (submit, number)."""
+    """Return whether each record but the first is before its predecessor in the order (submit, number)."""
     late: NDArray[np.bool_] = submit[1:] < submit[:-1]
     late |= (submit[1:] == submit[:-1]) & (number[1:] < number[:-1])
     return late
@@ -143,10 +142,10 @@ def rigid(
     requested: NDArray[np.float64],
     job: NDArray[np.int64] | None = None,
 ) -> Workload:
-    """Return a workload of rigid jobs, put into the order (submit, id); times to the microsecond."""
+    """Return a workload of rigid jobs, sorted by (submit, id), with times rounded to the microsecond."""
     submit, requested, rounded = instants(submit), instants(requested), instants(run)
     if rounded is not run:
-        run = np.where(rounded > 0.0, rounded, run)  # no job takes no time
+        run = np.where(rounded > 0.0, rounded, run)  # keep run times above 0
     number = np.arange(1, len(submit) + 1) if job is None else job
     if _late(submit, number).any():
         order = np.lexsort((number, submit))
@@ -166,9 +165,9 @@ def rigid(
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What the cleaning rule did: records dropped by reason, records that stood out of order.
+    """Changes by the cleaning rule: dropped records by reason, reordered records.
 
-    `notes` is what reading the log did to its records before, and what no simulation looks at.
+    `notes` has the changes by reading the log, and the columns that the simulation ignores.
     """
 
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -194,20 +193,19 @@ def clean(
     looked_at: Sequence[str] = (),
     limits_kill: bool = False,
 ) -> tuple[Workload, Cleaning]:
-    """Return the jobs that can be simulated, and what was done to the others.
+    """Return the usable jobs, and the changes by cleaning.
 
-    Processors are those requested, else those allocated. A job without processors, without a run
-    time, or larger than the machine is dropped. The request is raised to the run time; where limits
-    kill, only one that is not known is. Under
-    "predictsim" (Gaussier et al. 2015, "strong filter") the run time is cut to the request.
-    Of several records with one number the first counts. The order is (submit, number); no time is
-    shifted. `looked_at` are columns of `NOT_LOOKED_AT` that the simulation does look at.
+    The processors of a job are its request, or its allocation if the request is unknown. A job without processors,
+    without a run time, or larger than the machine is dropped. A request below the run time is raised to it; if
+    limits kill, only an unknown request is. Under "predictsim" (Gaussier et al. 2015, "strong filter") the run
+    time is cut to the request. Of several records with one number the first counts. The order is (submit, number);
+    no time is shifted. `looked_at` are columns of `NOT_LOOKED_AT` that the simulation uses.
 
     Raises
     ------
     UsageError
-        Unknown rule; nothing left; with `strict`, the first record that would be dropped or
-        reordered, by line. Permanent.
+        The rule is unknown, or no job remains. With `strict`, a record would be dropped or reordered; the error
+        has the line of the first. Permanent.
     """
     if rule not in CLEANING:
         raise UsageError(
@@ -255,7 +253,7 @@ def _usable(
     processors: int,
     strict: bool,
 ) -> tuple[NDArray[np.intp], dict[str, int]]:
-    """Return the records that can be simulated, and how many of the others there are by reason."""
+    """Return the usable records, and the number of other records by reason."""
     if strict and log.damaged.count:
         raise UsageError(
             f"{log.damaged.first} (--strict)",
@@ -292,7 +290,7 @@ def _usable(
 
 
 def _refuse(log: Log, record: np.intp, why: str) -> NoReturn:
-    """End a strict run at a record of its log."""
+    """Raise the error of a strict run for a record of its log."""
     raise UsageError(
         f"{log.source}:{log.lines[record]}: {why} (--strict)",
         code="record-unusable",
@@ -302,7 +300,7 @@ def _refuse(log: Log, record: np.intp, why: str) -> NoReturn:
     )
 
 
-#: Column of a log -> what a simulation leaves out where a job has it.
+#: Column of a log -> the property of a job that a simulation ignores.
 NOT_LOOKED_AT = {
     "gpus": "ask for GPUs",
     "priority": "have a priority",
@@ -312,7 +310,7 @@ NOT_LOOKED_AT = {
 
 
 def _not_looked_at(log: Log, keep: NDArray[np.intp], looked_at: Sequence[str]) -> Iterator[str]:
-    """Yield what jobs of a log have and this simulation does not look at, counted."""
+    """Yield notes with the number of jobs that have a property which this simulation ignores."""
     columns = {**log.noticed, **log.columns}
     for name, what in NOT_LOOKED_AT.items():
         found = name in columns and name not in looked_at
@@ -328,13 +326,13 @@ def _not_looked_at(log: Log, keep: NDArray[np.intp], looked_at: Sequence[str]) -
 def with_priorities(workload: Workload, log: Log, factors: Mapping[str, float]) -> Workload:
     """Return the workload with the priorities of its log.
 
-    Those of the queues or qualities of service by `factors` (name or number -> priority), if there are any; else
-    sacct's ``Priority``; else the numbers of SWF's queues. A job of which nothing is known has 0.
+    With `factors` (name or number -> priority), these are the priorities of the queues or qualities of service;
+    otherwise sacct's ``Priority``, otherwise the numbers of SWF's queues. An unknown priority is 0.
 
     Raises
     ------
     UsageError
-        The log has neither. Permanent.
+        The log has no priorities. Permanent.
     """
     queues = workload.attributes.get("qos")
     if factors:
@@ -360,10 +358,9 @@ def with_priorities(workload: Workload, log: Log, factors: Mapping[str, float]) 
 def dependencies_of(
     log: Log, workload: Workload
 ) -> tuple[dict[int, tuple[int, float]], Counter[str]]:
-    """Return which job waits for the end of which other, and for how many seconds more; and what was left out.
+    """Return job -> (predecessor, seconds of delay after it), and the number of ignored dependencies by reason.
 
-    A predecessor that is not among the jobs counts as ended. Of jobs that wait for one another in a ring
-    none waits.
+    A predecessor that is not among the jobs counts as ended. Dependencies in a cycle are ignored.
     """
     columns, counts = log.columns, Counter[str]()
     present = set(workload.job.tolist())
@@ -400,8 +397,8 @@ def dependencies_of(
 
 
 def _repeated(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which entries occurred before."""
-    if (numbers[1:] > numbers[:-1]).all():  # as most logs count their jobs: no need to sort them
+    """Return whether each entry occurred before."""
+    if (numbers[1:] > numbers[:-1]).all():  # most logs have rising numbers: no need to sort them
         return np.zeros(len(numbers), dtype=bool)
     repeated = np.ones(len(numbers), dtype=bool)
     repeated[np.unique(numbers, return_index=True)[1]] = False
@@ -419,15 +416,15 @@ def mark_malleable(
 ) -> Workload:
     """Return the workload with a random fraction of its jobs malleable.
 
-    The same seed marks nested sets: a job malleable at 0.2 is so at 0.3.
+    Sets of one seed are nested: a job that is malleable at 0.2 is malleable at 0.3.
 
     Parameters
     ----------
     fraction
-        Of the jobs, in [0, 1].
+        Fraction of the jobs, in [0, 1].
     minimum, maximum
-        Bounds of a malleable job as multiples of the processors it asked for (at least 1, at
-        most `most`, the machine).
+        Bounds of a malleable job as multiples of its requested processors (at least 1 processor, at most `most`,
+        those of the machine).
     """
     if not 0 <= fraction <= 1:
         raise UsageError(

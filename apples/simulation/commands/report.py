@@ -1,4 +1,4 @@
-"""`apples report` of a log under several policies, or of a sweep: what the page is made of."""
+"""`apples report`: make the page of a log under several policies, or of a sweep."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def report_simulation(
     pictures: Path | None,
     as_json: bool,
 ) -> None:
-    """Write a page about simulations: one file that opens offline."""
+    """Write a page about simulations as one file that opens offline."""
     method: dict[str, object] = {
         "log": Path(source).name,
         "command": shlex.join(["apples", *sys.argv[1:]]),
@@ -108,7 +108,7 @@ def report_simulation(
         put_page(out, text)
         if pictures is not None:
             write_pictures(pictures, drawn)
-    finally:  # the answer is printed also if a file cannot be written
+    finally:  # print the answer even if a file cannot be written
         show_answer(answer, said, as_json)
     if not as_json:
         show(f"{out}: {size} bytes, {count} runs, {len(files)} pictures")
@@ -119,7 +119,7 @@ def report_simulation(
 def _explained(
     source: str, processors: int | None, nodes: int | None, cores: int | None, seed: int
 ) -> WaitExplanation | str:
-    """Return whether a base policy explains the waits of the log, or why nobody knows; empty for a model."""
+    """Return whether a base policy explains the log's waits, or why that is unknown; empty for a model."""
     if is_generated(source):
         return ""
     try:
@@ -134,7 +134,7 @@ def _runs(
     source: str, policies: list[str], processors: int | None, nodes: int | None,
     cores: int | None, fractions: list[float], seed: int, words: list[str], method: dict[str, object],
 ) -> list[SimulatedRun]:  # fmt: skip
-    """Simulate every policy, those that resize jobs with every fraction of malleable ones."""
+    """Simulate every policy; a policy that resizes jobs runs with every fraction of malleable jobs."""
     runs: list[SimulatedRun] = []
     for name in policies:
         rigid = name in POLICIES and not POLICIES[name].uses_malleable

@@ -32,7 +32,7 @@ RULES = (
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """The options that size the simulated machine."""
+    """The options for the size of the simulated machine."""
 
     processors: int | None
     nodes: int | None
@@ -179,7 +179,7 @@ def _explain(
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Compare the waits of a log with those of the policies."""
+    """Compare the waits of a log with those under the policies."""
     # The simulator brings numpy: the help and a mistake in an option do without.
     from apples.simulation import text as views  # noqa: PLC0415
     from apples.simulation.prepare import explain_waits  # noqa: PLC0415
@@ -251,7 +251,7 @@ def _run(
     try:
         if csv is not None:
             write_csv(csv, made.workload, result)
-    finally:  # the answer is printed also if the file cannot be written
+    finally:  # print the answer even if the file cannot be written
         show_answer(document, lambda: views.simulation_text(document), as_json)
     if result.failed_passes:
         raise click.exceptions.Exit(UsageError.exit_code)
@@ -270,8 +270,8 @@ def _grid(
     dask: str | None,
     as_json: bool,
 ) -> None:
-    """Simulate every combination; continue a file of results."""
-    # The simulator brings numpy, the bar brings rich: the help and a mistake in an option do without.
+    """Simulate every combination that the file of results lacks."""
+    # Import numpy and rich here: the help and option errors do not need them.
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import Progress  # noqa: PLC0415
 
@@ -325,7 +325,7 @@ def _grid(
 
 
 def _fetch(name: str, folder: Path | None, base: str | None, as_json: bool) -> None:
-    """Fetch a log once, check its sum, print its path."""
+    """Fetch a log once, check its SHA-256, print its path."""
     from apples.simulation.sources import (  # noqa: PLC0415 - it brings numpy
         ARCHIVE,
         LOGS,
@@ -348,7 +348,7 @@ def _fetch(name: str, folder: Path | None, base: str | None, as_json: bool) -> N
 
 
 def _list_logs(as_json: bool) -> None:
-    """List the logs whose addresses are known."""
+    """List the logs that `--fetch` can fetch."""
     from apples.simulation.sources import LOGS  # noqa: PLC0415 - it brings numpy
 
     known: list[KnownLogInfo] = [

@@ -1,20 +1,20 @@
 """The kernel of FCFS, SJF, first-fit and EASY (Lifka 1995): one event loop over arrays.
 
-The same policies as values: `apples.scheduling.policies.rigid` and `apples.scheduling.policies.easy`.
+The uncompiled policies: `apples.scheduling.policies.rigid` and `apples.scheduling.policies.easy`.
 
-What makes the kernel fast, with the result unchanged:
+Three shortcuts leave the result unchanged:
 
-* the waiting jobs are the leaves of a segment tree in the order of the queue; every node holds the
-  fewest processors and the shortest request below it, so that jobs that cannot start are skipped
-  together (the two minima may belong to different jobs: a subtree may be entered in vain, none is missed);
-* if no job ended since the last pass, only jobs submitted since then can start, and they are tested
-  against the shadow time and the spare processors of that pass;
+* the waiting jobs are the leaves of a segment tree in the order of the queue. Every node holds the fewest
+  processors and the shortest request below it, so the search skips jobs that cannot start together. (The two
+  minima may belong to different jobs: the search may enter a subtree in vain but misses none);
+* if no job ended since the last pass, only jobs submitted since then can start, and the kernel tests them against
+  the shadow time and the spare processors of that pass;
 * the estimated ends of running jobs are kept sorted, the real ends in a heap.
 
-A job's *rank* is its position in the order of the queue, its number its position in the workload; under
-FCFS the two are the same. The *shadow* is the instant at which the head, the first job that does not fit,
-is estimated to start, kept as its end (`HALF_INSTANT`), so that sums of times can be compared with it;
-*spare* are the processors that are left over then.
+A job's *rank* is its position in the order of the queue, its number its position in the workload; under FCFS the
+two are equal. The *head* is the first job that does not fit. The *shadow* is the instant of its estimated start,
+stored as the end of the instant (`HALF_INSTANT`), so that sums of times can be compared with it. *Spare*
+processors are those left over then.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ def next_start(
     shadow: float,
     spare: int,
 ) -> int:
-    """Return the first rank from `leaf` on whose job may start now, -1 if there is none.
+    """Return the first rank from `leaf` on of a job that may start now, -1 if none.
 
-    It may if it fits into the free processors and either ends by the shadow or needs no more
-    than the spare processors.
+    A job may start if it fits into the free processors and either ends by the shadow or needs no more than the
+    spare processors.
     """
-    # Descend to the left child where a job below may start; else go on to the next subtree on the
-    # right: up while the node is a right child, then over to its sibling.
+    # Descend to the left child if a job below may start. Otherwise continue with the next subtree on the right: up
+    # while the node is a right child, then to its sibling.
     node = leaf
     while True:
         few = fewest[node]
@@ -88,7 +88,7 @@ def next_start(
 
 @compiled
 def position_of(ends: Numbers, count: int, end: float) -> int:
-    """Return the first position whose estimated end is not before `end`."""
+    """Return the first position with an estimated end that is not before `end`."""
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
@@ -101,7 +101,7 @@ def position_of(ends: Numbers, count: int, end: float) -> int:
 
 @inner
 def enter_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int) -> None:
-    """Enter an estimated end and what comes free then into the sorted ends, of which there are so many."""
+    """Insert an estimated end and the width that comes free then into the `count` sorted ends."""
     k = position_of(ends, count, end)
     open_gap(ends, k, count)
     open_gap(widths, k, count)
@@ -111,7 +111,7 @@ def enter_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int
 
 @inner
 def drop_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int) -> None:
-    """Take such an entry back; of several alike, any one."""
+    """Remove an entry; any of several equal entries."""
     k = position_of(ends, count, end)
     while widths[k] != width:
         k += 1
@@ -123,9 +123,9 @@ def drop_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int)
 def shadow_of(
     ends: Numbers, widths: Numbers, count: int, first: int, short: int
 ) -> tuple[float, int]:
-    """Return when what a job is short of has come free, from the end `first` on, and how much more has.
+    """Return the time at which `short` more processors are free, from the end `first` on, and the surplus.
 
-    That is the end of the instant, of which all releases count.
+    The time is the end of the instant, since all releases of the instant count.
     """
     k = first
     shadow = FOREVER
@@ -162,18 +162,19 @@ def backfill(
     Parameters
     ----------
     submit, run, need, request
-        Per job, in order of submission: seconds, seconds, units of the machine, seconds.
+        By job, in order of submission: seconds, seconds, units of the machine, seconds.
     rank, job_at
         The order of the queue and its inverse.
     depth
-        Waiting jobs behind the head that EASY examines; -1 all.
+        Number of waiting jobs after the head that EASY examines; -1: all.
     ties
-        INSTANT: all events of an instant, then one pass. EVENT: one pass an event, submissions
-        first. PREDICTSIM: as EVENT, and a job whose estimated end has come counts as gone.
+        INSTANT: all events of an instant, then one pass. EVENT: one pass for each event, submissions first.
+        PREDICTSIM: as EVENT, and a job counts as gone from its estimated end on.
     fewest, shortest, size
-        Work space: the tree (2 * size entries, empty: `fewest` is full of a number above any capacity).
+        Work space: the tree (2 * size entries; an empty `fewest` is filled with a number above any capacity).
     ends, widths, began
-        Work space: one entry a job that may run at once (two), one a job.
+        Work space. `ends`, `widths`: one entry for each job that may run at the same time; `began`: one for each
+        job.
     """
     jobs = len(submit)
     many = int(fewest[0])
@@ -185,14 +186,14 @@ def backfill(
     running = [(0.0, 0)]
     running.pop()
     free = capacity
-    released = 0  # entries in use of `ends` and `widths`, sorted by estimated end
+    released = 0  # used entries of `ends` and `widths`, sorted by estimated end
     arrived = 0  # jobs submitted so far
-    started = 0  # jobs started so far; `began` has them in that order, which breaks ties of ends
+    started = 0  # jobs started so far; their order in `began` breaks ties of ends
     head = -1  # rank of the first job that did not fit in the last pass, -1: none
     shadow = FOREVER
     spare = many
     while arrived < jobs or len(running) > 0:
-        # Stage 1, the time: of the next end or the next submission; a submission comes first.
+        # Stage 1, the time of the next end or submission; a submission comes first.
         now = FOREVER
         if len(running) > 0:
             now = running[0][0]
@@ -223,9 +224,9 @@ def backfill(
             while overdue < released and ends[overdue] <= now:
                 usable += widths[overdue]
                 overdue += 1
-        # Stage 3, one pass. If no job ended, the jobs that waited still cannot start: fewer processors
-        # are free, and the shadow is the same. So only the jobs that came now are looked at; not where
-        # another order or a depth may put a new job before an old one, nor where ends are overdue.
+        # Stage 3, one pass. If no job ended, the jobs that waited still cannot start: fewer processors are free,
+        # and the shadow is the same. So the pass examines only the new jobs. It examines all jobs if another order
+        # or a depth may put a new job before an old job, or if ends are overdue.
         only_new = not ended and head >= 0 and fcfs and depth < 0 and ties != PREDICTSIM
         r = first_new if only_new else 0
         examined = 0
@@ -251,12 +252,12 @@ def backfill(
                     r += 1
                     continue
             elif depth < 0:
-                # Step 3: backfill the jobs behind the head that end by the shadow or fit the spare.
+                # Step 3: backfill the jobs after the head that end by the shadow or fit the spare processors.
                 if r >= jobs:
                     break
                 r = next_start(fewest, shortest, size + r, size, usable, now, shadow, spare)
             else:
-                # Step 3 with a bounded depth: every waiting job counts, also those that cannot start.
+                # Step 3 with a bounded depth: every waiting job counts, even if it cannot start.
                 found = -1
                 while examined < depth and r < jobs:
                     r = next_start(
@@ -273,7 +274,7 @@ def backfill(
                 r = found
             if r < 0:
                 break
-            # Start the job of rank r: out of the tree, into the ends.
+            # Start the job of rank r: remove it from the tree and insert its end.
             j = job_at[r]
             plant(fewest, shortest, size + r, many, FOREVER)
             start[j] = now

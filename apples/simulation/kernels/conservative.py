@@ -1,10 +1,10 @@
 """The kernel of conservative backfilling: every waiting job holds a reservation.
 
-The same policy as a value: `apples.scheduling.policies.conservative`.
+The uncompiled policy: `apples.scheduling.policies.conservative`.
 
-A profile of free units over time (`apples.scheduling.loops.profile`) holds the running jobs up to their
-estimated ends and the waiting jobs at their reservations. When a job ends before its estimate, the waiting
-jobs are moved up once (`apples.scheduling.loops.compression`).
+A profile of free units over time (`apples.scheduling.loops.profile`) holds the running jobs up to their estimated
+ends and the waiting jobs at their reservations. When a job ends before its estimate, the waiting jobs move up once
+(`apples.scheduling.loops.compression`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def conservative(
     began: Numbers,
     start: Numbers,
 ) -> None:
-    """Write the start of every job into `start`; the rest is work space."""
+    """Write the start of every job into `start`; the arguments from `profile` to `began` are work space."""
     jobs = len(submit)
     running = [(0.0, 0)]
     running.pop()
@@ -41,13 +41,13 @@ def conservative(
     queued = 0
     due = FOREVER  # the earliest reservation
     while arrived < jobs or len(running) > 0 or queued > 0:
-        # Stage 1, the time: of the next reservation, end or submission.
+        # Stage 1, the time of the next reservation, end or submission.
         now = due
         if len(running) > 0 and running[0][0] < now:
             now = running[0][0]
         if arrived < jobs and submit[arrived] < now:
             now = submit[arrived]
-        # Stage 2, the events. A job that ends before its estimate leaves a hole behind it.
+        # Stage 2, the events. A job that ends before its estimate frees the rest of its interval.
         first_new = queued
         submitted = False
         while arrived < jobs and submit[arrived] <= now:
@@ -68,7 +68,7 @@ def conservative(
                 if ties == EVENT:
                     break
         forget_before(profile, now)
-        # Stage 3, the policy's pass: promises move up, new jobs reserve behind all others.
+        # Stage 3, the policy's pass: promises move up, then new jobs get their reservations.
         if early or queued > first_new:
             first = plan(
                 places,
@@ -84,7 +84,7 @@ def conservative(
                 promise,
             )
             due = first if early else min(due, first)
-        # Stage 4: reservations that are due start.
+        # Stage 4: start the jobs with due reservations.
         if due > now:
             continue
         due = FOREVER

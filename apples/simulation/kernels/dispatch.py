@@ -1,6 +1,6 @@
-"""Calls the compiled kernel of a policy: arrays in, a result out.
+"""Call the compiled kernel of a policy with arrays, and return its result.
 
-Importing this module imports numba and all kernels: `apples.simulation.run` does it when a run needs one.
+Importing this module imports numba and all kernels; `apples.simulation.run` does that when a run needs a kernel.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from apples.simulation.kernels.slowdown_driven import slowdown_driven
 from apples.simulation.workload import Workload, instants
 
 Times = NDArray[np.float64]
-POSITION = np.int32  # of a job in a workload
-MAX_ROOM = 50_000_000  # numbers in one table of a kernel
+POSITION = np.int32  # type of a job's position in a workload
+MAX_ROOM = 50_000_000  # maximum of numbers in one table of a kernel
 
 
 def run_kernel(
@@ -119,7 +119,7 @@ def _backfill(
     order = _order(workload, policy)
     rank = np.empty(jobs, dtype=POSITION)
     rank[order] = np.arange(jobs, dtype=POSITION)
-    # Ten million jobs are simulated in a gigabyte: narrow integers, and no more ends than jobs that fit.
+    # Narrow integers, and at most as many ends as jobs fit: ten million jobs need one gigabyte.
     many, width = ((1 << 31) - 1, np.int32) if config.nodes < 1 << 30 else (1 << 60, np.int64)
     at_once = min(jobs, 2 * config.nodes) + 1  # with ties=predictsim a job may count as gone
     mode = EASY if isinstance(policy, Easy) else HEAD_ONLY

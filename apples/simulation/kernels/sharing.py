@@ -1,10 +1,9 @@
-"""The state of SD-Policy's kernel: which job shares whose nodes, and the steps that change it.
+"""The state of SD-Policy's kernel: the jobs that share nodes, and the steps that change the state.
 
-The same state as values: `apples.scheduling.ledger`, `RunningJob.guest` and `RunningJob.mates`, and the
-rates of `apples.simulation.engine.rate_of`. Invariants: a job has at most one guest and a guest has no guest
-(`pool` holds the jobs that may become mates); shared nodes are entered in `release` with the
-mate, whose extended estimate is never before its guest's; an event whose time is not the job's `end` was
-overtaken.
+The uncompiled state: `apples.scheduling.ledger`, `RunningJob.guest` and `RunningJob.mates`, and the rates of
+`apples.simulation.engine.rate_of`. Invariants: a job has at most one guest, and a guest has no guest (`pool` holds
+the jobs that may become mates). Shared nodes are entered in `release` with the mate; its extended estimate is
+never before that of its guest. An event is obsolete if its time is not the job's `end`.
 """
 
 from __future__ import annotations
@@ -27,33 +26,33 @@ FREE, RELEASES, POOL, RUNNING, STARTED, RECORD, JOINED = range(7)  # indices of 
 
 
 class SharingState(NamedTuple):
-    """Arrays over jobs unless said otherwise; times in seconds, nodes whole.
+    """Arrays, by job unless noted; times in seconds, nodes as whole numbers.
 
     Attributes
     ----------
     tally
-        By the indices FREE to JOINED: free nodes; entries in use of `release` and of `pool`; jobs
-        that run, and that ever started; whether changes are recorded; how often the pool was joined.
+        At the indices FREE to JOINED: free nodes; used entries of `release`; used entries of `pool`; running jobs;
+        started jobs; whether changes are recorded; number of joins of the pool.
     release, width
-        Sorted estimated releases of nodes, and how many nodes each.
+        Sorted estimated releases of nodes, and the nodes of each.
     pool
-        Jobs that could be mates, in the order of their starts.
+        Jobs that may become mates, in the order of their starts.
     limit
-        Estimated end, extensions included.
+        Estimated end including extensions.
     delay
         Estimated increase of the run time so far.
     guest
-        Job that is guest in this job's nodes, -1 none.
+        Guest in this job's nodes, -1 without a guest.
     mates, mate
-        Number of mates a guest started with; `mate[j * most + k]` the k-th, -1 once it left.
+        Number of mates at the start of a guest; `mate[j * most + k]` is the k-th, -1 after its end.
     shared, own
-        Nodes a guest shares with mates, and nodes it has to itself.
+        Nodes that a guest shares with mates, and nodes of its own.
     turn, started
-        Place in the order of starts, and its inverse.
+        Position in the order of starts, and the inverse.
     lent
-        How often it was a mate.
+        Number of times that it was a mate.
     work, since, rate, end
-        Seconds of work left at `since`, rate since then, end if nothing changes.
+        Seconds of work that remain at `since`, rate since then, end if nothing changes.
     """
 
     tally: Numbers
@@ -86,7 +85,7 @@ def sharing_state(
     submit: Numbers, need: Numbers, request: Numbers, malleable: Numbers, nodes: int, most: int,
     record: bool,
 ) -> SharingState:  # fmt: skip
-    """Return an empty machine of so many nodes for these jobs."""
+    """Return the state of an empty machine of `nodes` nodes for these jobs."""
     jobs = len(submit)
     tally = integers(7)
     tally[FREE] = nodes
@@ -104,14 +103,14 @@ def sharing_state(
 
 @inner
 def add_release(m: SharingState, time: float, nodes: int) -> None:
-    """Enter that so many nodes are estimated to come free at a time."""
+    """Insert the estimated release of nodes at a time."""
     enter_end(m.release, m.width, m.tally[RELEASES], time, nodes)
     m.tally[RELEASES] += 1
 
 
 @inner
 def drop_release(m: SharingState, time: float, nodes: int) -> None:
-    """Take such an entry back; of several alike, any one."""
+    """Remove an estimated release; any of several equal entries."""
     drop_end(m.release, m.width, m.tally[RELEASES], time, nodes)
     m.tally[RELEASES] -= 1
 
@@ -120,7 +119,7 @@ def drop_release(m: SharingState, time: float, nodes: int) -> None:
 def note(
     m: SharingState, log: list[tuple[float, int, float]], j: int, now: float, share: float
 ) -> None:
-    """Record, if wanted, how many nodes' worth of cores a running job has from now on."""
+    """If changes are recorded, record the cores of a running job from now on, in units of nodes."""
     if m.tally[RECORD]:
         own = m.own[j] * (1.0 - share) if m.guest[j] >= 0 else m.own[j] * 1.0
         log.append((now, j, own + m.shared[j] * share))
@@ -128,9 +127,9 @@ def note(
 
 @inner
 def join_pool(m: SharingState, j: int) -> None:
-    """Let a malleable job that has its nodes to itself be chosen as a mate."""
-    # The order of the starts is that of the running jobs in a `ClusterState`: equal penalties are
-    # resolved alike in both forms of the policy.
+    """Add a malleable job that shares no nodes to the pool of possible mates."""
+    # The order of the starts is that of the running jobs in a `ClusterState`, so both forms of the policy resolve
+    # equal penalties alike.
     if m.malleable[j]:
         m.tally[JOINED] += 1
         k = m.tally[POOL]
@@ -143,7 +142,7 @@ def join_pool(m: SharingState, j: int) -> None:
 
 @inner
 def leave_pool(m: SharingState, j: int) -> None:
-    """Let a job no longer be chosen, if it could be."""
+    """Remove a job from the pool, if it is there."""
     for k in range(m.tally[POOL]):
         if m.pool[k] == j:
             close_gap(m.pool, k, m.tally[POOL])
@@ -155,7 +154,7 @@ def leave_pool(m: SharingState, j: int) -> None:
 def set_rate(
     m: SharingState, events: list[tuple[float, int]], j: int, now: float, rate: float
 ) -> None:
-    """Bring a job's work up to date and let it go on at another rate."""
+    """Update the remaining work of a job; continue at another rate."""
     if rate == m.rate[j]:
         return
     m.work[j] = max(0.0, m.work[j] - instant(now - m.since[j]) * m.rate[j])
@@ -170,7 +169,7 @@ def set_rate(
 def begin(
     m: SharingState, events: list[tuple[float, int]], j: int, now: float, run: float, rate: float
 ) -> None:
-    """Start a job's clock."""
+    """Set the start, the work, the rate and the end of a job."""
     m.start[j] = now
     m.work[j] = run
     m.since[j] = now
@@ -204,7 +203,7 @@ def start_static(
 
 @inner
 def guest_rate(m: SharingState, j: int, share: float, worst: bool) -> float:
-    """Return a guest's rate: by all its cores (equation 5) or by its poorest node (equation 6)."""
+    """Return a guest's rate: by all its cores (equation 5) or by its node with the fewest cores (equation 6)."""
     if m.shared[j] == 0:
         return 1.0
     if worst:
@@ -226,7 +225,7 @@ def start_shared(
     share: float,
     worst: bool,
 ) -> None:
-    """Start a job inside the nodes of its mates, the rest of its nodes being free ones."""
+    """Start a job inside the nodes of its mates and, for the rest, on free nodes."""
     m.limit[j] = instant(now + instant(m.request[j] / share))
     m.delay[j] = instant(m.request[j] / share) - m.request[j]
     m.shared[j] = 0
@@ -263,13 +262,13 @@ def finish(
     share: float,
     worst: bool,
 ) -> None:
-    """End a job: its guest takes its nodes over, or its mates get their cores back."""
+    """End a job: its guest takes over its nodes, or its mates get their cores back."""
     m.tally[RUNNING] -= 1
     if m.tally[RECORD]:
         log.append((now, j, 0.0))
     g = m.guest[j]
     if g >= 0:
-        # The mate ended before its guest: the guest has those nodes to itself from now on.
+        # The mate ended before its guest: the guest no longer shares these nodes.
         drop_release(m, m.limit[j], m.need[j])
         m.guest[j] = -1
         for k in range(m.mates[g]):

@@ -1,23 +1,21 @@
 """The kernel of SD-Policy (D'Amico et al. 2019, Listings 1 and 2) over EASY on whole nodes.
 
-The same policy as a value: `apples.scheduling.policies.slowdown_driven`; both search for mates by the very
-same functions, `apples.scheduling.mates`.
+The uncompiled policy: `apples.scheduling.policies.slowdown_driven`. Both search for mates with the functions of
+`apples.scheduling.mates`.
 
-One pass goes through the queue in order. A job starts on free nodes if EASY allows it; if not, and
-it is malleable, mates are looked for at once (Listing 1), before the next job has its turn. The
-wait it would have otherwise is read from a map of reservations: the estimated ends of the running
-jobs and, in order, the reservations of the waiting jobs ahead of it, `depth` of them at most.
+One pass goes through the queue in order. A job starts on free nodes if EASY allows it. If not, and it is
+malleable, the pass searches mates for it at once (Listing 1), before it examines the next job. A map of
+reservations gives the wait without mates: the estimated ends of the running jobs and, in order, the reservations
+of at most `depth` waiting jobs ahead of it.
 
-What makes it fast, with the result unchanged:
+Three shortcuts leave the result unchanged:
 
-* jobs of the same nodes and request are of one *shape*. A search for mates that failed for a shape fails
-  again until something it depends on has changed, and one that found mates finds them again in its instant;
-* no step of the map rises while reservations are entered, so a job's place is looked for from that of the
-  last job of its shape on; jobs of one shape that follow one another are entered together, as many as fit
-  side by side at that place;
-* if no job ended and none started since the last pass, the jobs that waited still cannot start: ends come no
-  nearer, the penalties stay, and the map is the same. Only jobs submitted since are looked at, and the map
-  goes on from where it was.
+* jobs with equal nodes and request have one *shape*. A failed search for mates of a shape fails again until a
+  value that it depends on changes; a successful search finds the same mates again in its instant;
+* no step of the map rises while reservations are entered, so the search for a job's place begins at that of the
+  last job of its shape. Consecutive jobs of one shape are entered together, as many as fit at that place;
+* if no job ended and none started since the last pass, the jobs that waited still cannot start: the ends, the
+  penalties and the map are unchanged. The pass examines only jobs submitted since, and continues the map.
 """
 
 from __future__ import annotations
@@ -49,12 +47,12 @@ from apples.simulation.kernels.sharing import (
     start_static,
 )
 
-AT_ONCE = 16  # searches on the map between two looks at the place of the job that asked for it
+AT_ONCE = 16  # searches on the map between two checks of the place of the examined job
 
 
 @inner
 def draw_map(m: SharingState, now: float, times: Numbers, levels: Numbers) -> int:
-    """Write the free nodes over time that the estimated ends give; return the number of steps."""
+    """Write the free nodes over time by the estimated ends; return the number of steps."""
     times[0] = now
     levels[0] = m.tally[FREE]
     count = 1
@@ -70,7 +68,7 @@ def draw_map(m: SharingState, now: float, times: Numbers, levels: Numbers) -> in
 
 @inner
 def advance_map(times: Numbers, levels: Numbers, count: int, now: float) -> int:
-    """Let the map begin now; return the number of steps."""
+    """Remove the past steps of the map; return the number of steps."""
     past = 0
     while past + 1 < count and times[past + 1] <= now:
         past += 1
@@ -86,9 +84,9 @@ def advance_map(times: Numbers, levels: Numbers, count: int, now: float) -> int:
 def earliest_step(
     times: Numbers, levels: Numbers, count: int, after: float, seconds: float, units: int
 ) -> tuple[int, int]:
-    """Return the first step, from a time on at which one begins, where the units are free for so long.
+    """Return the first step from `after` on at which the units are free for `seconds`, and the least level.
 
-    And the fewest that are free then: more jobs alike may fit there.
+    `after` is the begin of a step. The least level is that of the interval: further equal jobs may fit there.
     """
     k = position_of(times, count, after)
     while True:
@@ -109,7 +107,7 @@ def earliest_step(
 def reserve(
     times: Numbers, levels: Numbers, count: int, first: int, seconds: float, units: int
 ) -> int:
-    """Reserve units for so long from a step on; return the new number of steps."""
+    """Reserve units for `seconds` from a step on; return the new number of steps."""
     end = instant(times[first] + seconds)
     k = first + position_of(times[first:], count - first, end)
     if k == count or times[k] > end:
@@ -129,7 +127,7 @@ group: Callable[..., Any] = inner(best_group)
 
 @inner
 def is_stale(m: SharingState, time: float, j: int) -> bool:
-    """Whether an end in the heap was overtaken by a change of rate, or is already past."""
+    """Whether an end in the heap is obsolete after a change of rate, or already processed."""
     return bool(m.work[j] < 0 or m.end[j] != time)
 
 
@@ -164,23 +162,23 @@ def look_for_mates(
     last: Numbers,
     chosen: Numbers,
 ) -> int:
-    """Choose the mates for a job out of the pool (Listing 2); return how many, 0 for none.
+    """Choose the mates for a job from the pool (Listing 2); return their number, 0 for none.
 
-    No more nodes than are spare are held back beyond the shadow, so that the first job is not delayed.
+    The mates hold at most `spare` nodes beyond the shadow, so that they do not delay the first job.
     """
     request = m.request[j]
     ends = instant(now + instant(request / share))
     count = 0
     for k in range(m.tally[POOL]):
         i = m.pool[k]
-        # A mate must last until the newcomer's estimated end, its own extension included.
+        # A mate must last until the newcomer's estimated end, including its own extension.
         if m.need[i] > wanted or m.limit[i] + request < ends - HALF_INSTANT:
             continue
         if most == 1 and m.need[i] != wanted:
             continue
         if m.limit[i] <= shadow < m.limit[i] + request and m.need[i] > spare:
             continue
-        # Equation 4: the mate's estimated slowdown, the newcomer's extension included.
+        # Equation 4: the mate's estimated slowdown, including the extension by the newcomer.
         wait = instant(m.start[i] - m.submit[i])
         penalty = (wait + (m.delay[i] + request) + m.request[i]) / m.request[i]
         if penalty < cut:
@@ -231,13 +229,13 @@ def choose_mates(
     last: Numbers,
     chosen: Numbers,
 ) -> int:
-    """Choose mates, for all nodes of a job or beside free ones; `kept` is the shadow to be kept, if any."""
+    """Choose mates for all nodes of a job, or for the rest beside free nodes; `kept` is the shadow to respect."""
     found = look_for_mates(
         m, j, now, share, cut, most, m.need[j], kept, spare,
         nodes, penalties, mates, first, second, stamp, cost, last, chosen,
     )  # fmt: skip
     if found == 0 and mix:
-        # As many free nodes as the head's reservation leaves, and fewer if need be.
+        # Use as many free nodes as the head's reservation leaves, or fewer if no mates match.
         room = min(m.tally[FREE], m.need[j] - 1)
         if now + instant(m.request[j] / share) > shadow:
             room = min(room, spare)
@@ -282,31 +280,31 @@ def slowdown_driven(
     last: Numbers,
     chosen: Numbers,
 ) -> tuple[float, list[tuple[float, int, float]]]:
-    """Run all jobs; the schedule is left in `m`; return node-seconds occupied and changes.
+    """Run all jobs and leave the schedule in `m`; return the occupied node-seconds and the changes.
 
     Parameters
     ----------
     share
-        Part of a mate's node that its guest gets (SharingFactor in whole cores).
+        Fraction of a mate's node that its guest gets (SharingFactor in whole cores).
     max_slowdown
         Cut-off of a mate's penalty; negative: the average slowdown of the running jobs.
     most
-        Mates a guest may have.
+        Maximum number of mates of a guest.
     guard
-        Whether the static end must lie after the malleable one (Listing 1).
+        Whether a job shares nodes only if that ends it sooner than waiting (Listing 1).
     mix
-        Whether free nodes may make up what the mates' nodes leave missing.
+        Whether free nodes may complete the mates' nodes.
     worst
-        Run times by equation 6 instead of equation 5.
+        Whether run times follow equation 6 instead of equation 5.
     depth
-        Waiting jobs, from the head, that may look for mates.
+        Number of waiting jobs, from the head, that may look for mates.
     protect
         Whether the head keeps its reservation.
     shape
-        Per job: number of its nodes and request together.
+        By job: number of its shape (nodes and request).
     refused, able, place, placed
-        Work space, two entries a shape: what `version` its last failed search had (without and with a
-        reservation of the head), in which `moment` one succeeded, where a job of it came to lie on which map.
+        Work space, two entries for each shape (without and with a reservation of the head): `version` of its last
+        failed search, `moment` of a successful search, place of its last job on the map, and number of that map.
     """
     jobs = len(run)
     events = [(0.0, 0)]
@@ -319,20 +317,20 @@ def slowdown_driven(
     held = 0.0
     before = m.submit[0]
     nodes_in_all = m.tally[FREE]
-    settled = False  # nothing ended or started since the last pass, nor in it
+    settled = False  # no job ended or started since the last pass or in it
     blocked = False  # the head, the first waiting job, has its reservation
     shadow = FOREVER
     spare = 0
-    steps = 0  # of the map; 0: to be drawn
+    steps = 0  # steps of the map; 0: not built yet
     mapped = 0
     drawn = 0
-    # Jobs of one shape at one step of the map that are still to be entered, and how many fit there.
+    # Jobs of one shape at one step of the map that are not entered yet, and the number that fits there.
     alike = -1
     first_step = 0
     many = 0
     room = 0
-    # A moment ends with every start. A version is what a failed search depends on: by `blocked`, when
-    # the pool was last joined, the head's reservation, the cut-off and, if they are used, the free nodes.
+    # A moment ends with every start. A version counts changes of the values that a failed search depends on, by
+    # `blocked`: joins of the pool, the head's reservation, the cut-off and, if they are used, the free nodes.
     moment = 0
     versions = 0
     version = [0, 0]
@@ -344,7 +342,7 @@ def slowdown_driven(
     while arrived < jobs or m.tally[RUNNING] > 0:
         while len(events) > 0 and is_stale(m, events[0][0], m.started[events[0][1]]):
             heapq.heappop(events)
-        # Stage 1, the time: of the next submission or the next end that was not overtaken.
+        # Stage 1, the time of the next submission or the next valid end.
         now = FOREVER
         if len(events) > 0:
             now = events[0][0]
@@ -436,8 +434,8 @@ def slowdown_driven(
                     versions += 1
                     version[b] = versions
                 at = 2 * shape[j] + b
-                # Listing 1, line of the comparison: share nodes only if the job is estimated to end sooner
-                # than by waiting. If mates are known to be found, the map is asked before they are.
+                # Comparison of Listing 1: share nodes only if the job is estimated to end sooner than by waiting.
+                # If a search is known to succeed, the comparison comes before the search.
                 known = guard and able[at] == moment
                 if refused[at] != version[b] and not known:
                     found = choose_mates(
@@ -449,7 +447,7 @@ def slowdown_driven(
                     else:
                         able[at] = moment
                 if guard and (found > 0 or known):
-                    # The map is drawn when the first job asks, and again after a start has changed it.
+                    # The first job that needs the map builds it; a start invalidates it.
                     if steps == 0:
                         steps = draw_map(m, now, times, levels)
                         mapped = 0
@@ -462,8 +460,8 @@ def slowdown_driven(
                         i = waiting[mapped] if mapped < left else j
                         s = shape[i]
                         if s != alike or many == room:
-                            # As soon as the job's own place is too late, the reservations that are not
-                            # entered yet cannot change the answer.
+                            # Once the job's own place is too late, the reservations that are not entered yet
+                            # cannot change the answer.
                             if searches % AT_ONCE == 0 and mapped < left:
                                 own = shape[j]
                                 after = now

@@ -1,1 +1,1 @@
-"""Pages of a simulation and of a sweep: what is shown, its charts and its report."""
+"""Pages of a simulation and of a sweep: figures, charts and report."""

@@ -1,4 +1,4 @@
-"""The charts of simulations and sweeps: curves, changes, heat maps, the Gantt chart; and pictures of them."""
+"""The charts of simulations and sweeps: curves, changes, heat maps and Gantt charts, also as SVG files."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from apples.ui.palette import FILLS, fixed
 from apples.ui.shell import page
 
 MAX_SERIES = len(FILLS)
-"""Lines of one chart: as many as colours stay apart for all eyes."""
+"""Maximum number of lines in a chart: the number of colours that all readers can distinguish."""
 HEIGHT, GANTT_HEIGHT, CELL_HEIGHT = 170.0, 220.0, 34.0
 
 
 @dataclass(frozen=True)
 class ChartSeries:
-    """Points of a line; `low` and `high`, if given, are the ends of their intervals."""
+    """Points of a line; `low` and `high`, if given, are the ends of the points' intervals."""
 
     name: str
     x: Sequence[float]
@@ -61,16 +61,16 @@ def lines(
     x_scale: Scale | None = None,
     y_scale: Scale | None = None,
 ) -> Markup:
-    """Return up to `MAX_SERIES` lines over a common axis, each with a dash of its own.
+    """Return up to `MAX_SERIES` lines over a common axis, each with its own dash pattern.
 
     Parameters
     ----------
     bars
-        Drawn behind the lines to a scale of their own, their largest value six tenths of the height.
+        Bars behind the lines with their own scale; the largest has six tenths of the height.
     x_unit
-        Stands after each value of the axis across.
+        Unit after each value of the horizontal axis.
     x_scale, y_scale
-        So that several charts can be compared; else from zero to the largest value.
+        Common scales of several charts; default: from zero to the largest value.
     """
     every_x = [x for one in series for x in one.x]
     every_y = [y for one in series for y in (*one.y, *one.low, *one.high) if isfinite(y)]
@@ -109,7 +109,7 @@ def lines(
 
 @dataclass(frozen=True)
 class ChangeRow:
-    """A relative change of one figure, with the ends of its 95 % interval and what follows from it."""
+    """A relative change of one figure, with the ends of its 95 % interval and the verdict."""
 
     name: str
     mean: float
@@ -119,12 +119,12 @@ class ChangeRow:
 
     @property
     def kind(self) -> str:
-        """The class of its mark."""
+        """The CSS class of its mark."""
         return {"better": "good", "worse": "bad"}.get(self.verdict, "unsure")
 
 
 FARTHEST = 2.0
-"""Changes beyond +200 % are drawn at the end of the axis, with an arrow."""
+"""The chart draws changes beyond +200 % at the end of the axis, with an arrow."""
 
 
 def changes(name: str, title: str, rows: Sequence[ChangeRow]) -> Markup:
@@ -160,7 +160,7 @@ def heat(
     ratio: Sequence[Sequence[float | None]],
     counts: Sequence[Sequence[int]],
 ) -> Markup:
-    """Return ratios as coloured cells, as `heat_kind` has it; for pictures, the page has a table."""
+    """Return ratios as coloured cells (`heat_kind`) for an SVG file; the page has a table instead."""
     head = [Tag(k + 0.5, [column], "tick", anchor="middle") for k, column in enumerate(columns)]
     lanes = [Lane(height=16.0, marks=head)]
     for row, ratios, jobs in zip(rows, ratio, counts, strict=True):
@@ -183,7 +183,7 @@ def heat(
 
 
 def heat_kind(ratio: float) -> str:
-    """Return the class of a cell: better or worse, in three strengths of factors 1.1, 1.5 and 3."""
+    """Return the CSS class of a cell: gain or loss with strength 1 to 3, from factors 1.1, 1.5 and 3 on."""
     off = abs(log10(ratio)) if ratio > 0 else inf
     strength = sum(off >= log10(factor) for factor in (1.1, 1.5, 3.0))
     return f"{'gain' if ratio >= 1 else 'loss'}-{strength}" if strength else "even"
@@ -193,25 +193,25 @@ def heat_kind(ratio: float) -> str:
 
 CLASSES = ("static", "guest or resized", "mate")
 MAX_GANTT_ROWS = 500
-"""Processors that get a row each; of more, bands of several are drawn."""
+"""Maximum number of processors with a row each; for more, the chart draws bands of several rows."""
 MAX_GANTT_BARS = 5000
-"""Bars that the charts of one page draw singly, together."""
+"""Maximum number of single bars in all charts of a page together."""
 BANDS, CELLS = 55, 160
-"""Bands of rows, and parts of the time, where bars are not drawn singly."""
+"""Number of bands of rows, and of parts of the time, if the chart draws no single bars."""
 SHADES, MAX_OUTLINED = 4, 800
-"""Strengths of a band; bars that are drawn with an outline."""
+"""Shades of a band; maximum number of bars with an outline."""
 
 
 @dataclass(frozen=True)
 class OccupiedShares:
-    """Which share of a band of rows was occupied in a part of the time, by class of job.
+    """Occupied share of each band of rows in each part of the time, by class of job.
 
     Attributes
     ----------
     share
         Class x band (the lowest first) x part of the time; the sum over classes is at most 1.
     rows, seconds
-        Of a band, of a part; the last band may have fewer rows.
+        Rows of a band, and seconds of a part; the last band may have fewer rows.
     """
 
     share: NDArray[np.float64]
@@ -222,7 +222,7 @@ class OccupiedShares:
 def occupied_shares(
     bars: Sequence[GanttBar], classes: Sequence[int], rows: int, begin: float, end: float
 ) -> OccupiedShares:
-    """Return the shares of `BANDS` bands and `CELLS` parts of the time, exactly, from the bars."""
+    """Return the exact shares of `BANDS` bands and `CELLS` parts of the time."""
     deep = ceil(rows / BANDS)
     edges = np.append(np.arange(0, rows, deep), rows).astype(np.float64)
     times = np.linspace(begin, end, CELLS + 1)
@@ -233,7 +233,7 @@ def occupied_shares(
     for kind in range(len(CLASSES)):
         mine = table[table[:, 4] == kind]
         for part in np.array_split(mine, len(mine) // 4096 + 1):
-            # The overlap of a bar with a cell is that of its rows times that of its time.
+            # The overlap of a bar with a cell is the overlap of the rows times that of the times.
             across = np.diff(np.clip(times, part[:, :1], part[:, 1:2]), axis=1)
             down = np.diff(np.clip(edges, part[:, 2:3], part[:, 3:4]), axis=1)
             area[kind] += down.T @ across
@@ -242,7 +242,7 @@ def occupied_shares(
 
 
 def is_drawn_singly(bars: Sequence[GanttBar], rows: int, charts: int) -> bool:
-    """Return whether each bar is drawn, where the page has so many charts."""
+    """Return whether the chart draws single bars, on a page with `charts` charts."""
     return rows <= MAX_GANTT_ROWS and len(bars) <= MAX_GANTT_BARS / charts
 
 
@@ -257,16 +257,16 @@ def gantt(
     first: float,
     shares: OccupiedShares | None = None,
 ) -> Markup:
-    """Return the chart of a machine: time across, processors down.
+    """Return the Gantt chart of a machine: time across, processors down.
 
     Parameters
     ----------
     classes
-        By job 0 static, 1 guest or resized, 2 mate: `CLASSES`.
+        Class of each job, an index of `CLASSES`: 0 static, 1 guest or resized, 2 mate.
     axis, unit, first
-        Of time: in units of a size and a name, zero at the moment `first`.
+        Time axis: its scale, its unit (seconds and name), and the time at its zero.
     shares
-        Bands are drawn from them, in place of the bars.
+        Shares from which the chart draws bands in place of bars.
     """
     marks = (
         [
@@ -310,7 +310,7 @@ def gantt(
 
 
 def _shades(shares: OccupiedShares, axis: Scale) -> list[Boxes]:
-    """Return boxes by class of job and shade, each as long as both stay the same."""
+    """Return boxes by class of job and shade; a box covers consecutive cells of equal class and shade."""
     shade = np.rint(shares.share.sum(axis=0) * SHADES).astype(int)
     code = np.where(shade > 0, shares.share.argmax(axis=0) * SHADES + shade, 0)
     found: dict[int, list[tuple[float, float, float, float]]] = {}
@@ -329,7 +329,7 @@ def _shades(shares: OccupiedShares, axis: Scale) -> list[Boxes]:
 
 
 def picture(drawn: Markup) -> str:
-    """Return a chart as an SVG file of its own, in light colours."""
+    """Return a chart as the text of an SVG file, in light colours."""
     return draw.picture(drawn, fixed(page("style.css.j2")))
 
 
@@ -339,7 +339,7 @@ def picture_files(folder: FilePath, charts: Mapping[str, Markup]) -> list[FilePa
 
 
 def write_pictures(folder: FilePath, charts: Mapping[str, Markup]) -> None:
-    """Write one file a chart."""
+    """Write one file for each chart."""
     for path, drawn in zip(picture_files(folder, charts), charts.values(), strict=True):
         try:
             documents.put(path, picture(drawn))

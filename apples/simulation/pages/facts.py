@@ -1,4 +1,4 @@
-"""What a simulation report says, as numbers, before any of it is drawn."""
+"""The figures and sentences of a simulation report."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ class SimulatedRun:
     schedule: SimulationResult
     setting: SimulationConfig
     malleable: float | None = None
-    """Fraction of malleable jobs, where several are compared; the name ends with it then."""
+    """Fraction of malleable jobs if the report compares several; the name then ends with it."""
 
 
 def paired_change(base: Values, other: Values) -> MetricChange:
     """Return the relative change of a mean over jobs, with a 95 % interval by batch means.
 
-    The jobs, in order of submission, make twenty batches; the log ratios of the batch means are taken
-    as independent. One log is one sample of a workload: the interval says how much the change varies
-    along this log, not what another log would give.
+    The jobs, in order of submission, form twenty batches; the log ratios of the batch means are assumed to be
+    independent. One log is one sample of a workload: the interval shows the variation of the change along this
+    log, not between logs.
     """
     count = min(BATCHES, len(base))
     before, after = (
@@ -77,7 +77,7 @@ def paired_change(base: Values, other: Values) -> MetricChange:
 def over_time(
     run: SimulatedRun, points: int = 400, last: float | None = None
 ) -> tuple[Values, Values, Values]:
-    """Return times (seconds from the first submission), utilisation and jobs waiting, up to a moment."""
+    """Return times (seconds from the first submission), utilisation and number of waiting jobs."""
     workload, schedule = run.workload, run.schedule
     first, last = workload.submit[0], np.nanmax(schedule.end) if last is None else last
     grid = np.linspace(first, last, points + 1)
@@ -90,7 +90,7 @@ def over_time(
         step[k] = cores[k] - held.get(number, 0.0)
         held[number] = cores[k]
     level = np.cumsum(step)
-    # Mean over each interval: the integral up to a time is piecewise linear.
+    # The mean over an interval follows from the integral, which is piecewise linear.
     area = np.concatenate(([0.0], np.cumsum(level[:-1] * np.diff(time))))
     used = np.interp(grid, time, area)
     utilisation = np.diff(used) / np.diff(grid) / run.setting.processors
@@ -107,7 +107,7 @@ def over_time(
 
 
 def per_day(run: SimulatedRun) -> tuple[Values, Values, Values]:
-    """Return days, mean slowdown of the jobs that ended then, malleable starts (Figure 7)."""
+    """Return days, mean slowdown of the jobs that ended on each day, and malleable starts (Figure 7)."""
     first = run.workload.submit[0]
     done = run.schedule.completed
     end_day = ((run.schedule.end[done] - first) // DAY).astype(int)
@@ -173,7 +173,7 @@ def _ratio(first: Values, second: Values) -> float | None:
 
 
 def by_size(base: SimulatedRun, other: SimulatedRun) -> list[SizeChange]:
-    """Return mean bounded slowdowns by size, with the jobs that lose and gain most."""
+    """Return the mean bounded slowdowns by size, with the jobs of the largest loss and gain."""
     need = base.setting.need(base.workload.processors)
     both = base.schedule.completed & other.schedule.completed
     first, second = (
@@ -215,7 +215,7 @@ MAX_STEPS, MAX_REASONS, MAX_NAMES = 8, 20, 3
 def stories(
     base: SimulatedRun, other: SimulatedRun, classes: Sequence[SizeChange]
 ) -> list[JobStory]:
-    """Return for every size class the job that lost most and the one that gained most, or that nobody did."""
+    """Return the steps of the jobs with the largest loss and gain in each size class, or a note."""
     told: list[JobStory] = []
     for size in classes:
         for change, word in ((size["worst"], "lost"), (size["best"], "gained")):
@@ -234,7 +234,7 @@ def stories(
 
 
 def story(run: SimulatedRun, k: int) -> list[str]:
-    """Return what happened to a job: submitted, started, resized, ended, each with its reason."""
+    """Return the steps of a job as sentences: submission, start, resizes with their reasons, and end."""
     workload, schedule = run.workload, run.schedule
     submit, start, end = float(workload.submit[k]), schedule.start[k], schedule.end[k]
     ran = int(((schedule.start <= submit) & (schedule.end > submit)).sum())
@@ -267,7 +267,7 @@ def story(run: SimulatedRun, k: int) -> list[str]:
 
 
 def _at(run: SimulatedRun, time: float, k: int) -> str:
-    """Return who started and who ended at an instant."""
+    """Return the other jobs that started or ended at an instant, as text."""
     schedule = run.schedule
     begun, ended = schedule.start == time, schedule.end == time
     reasons = []
@@ -285,7 +285,7 @@ def _at(run: SimulatedRun, time: float, k: int) -> str:
 
 
 def rejections(runs: Sequence[SimulatedRun]) -> list[RejectionInfo]:
-    """Return the rejected jobs by policy and reason; reasons that differ by a number count as one."""
+    """Return the rejected jobs by policy and reason; reasons that differ only in numbers count as one."""
     rows: list[RejectionInfo] = []
     for run in runs:
         counts = Counter(
@@ -301,7 +301,7 @@ def rejections(runs: Sequence[SimulatedRun]) -> list[RejectionInfo]:
 def markdown(
     title: str, sentences: Sequence[str], *tables: tuple[Sequence[str], Sequence[Sequence[object]]]
 ) -> str:
-    """Return the findings as Markdown, to be copied."""
+    """Return the findings as Markdown for copying."""
     parts = [f"# {title}", *sentences]
     for head, rows in tables:
         lines = [head, ["---"] * len(head), *rows]
@@ -320,20 +320,20 @@ VERBS = {BETTER: "beats", WORSE: "loses to"}
 Changes = dict[str, RelativeChange]
 """The change of each mean against the baseline, by metric."""
 PARTS = 10
-"""Equal parts of the time in the table below the chart of a machine."""
+"""Number of equal parts of the time in the table below the chart of a machine."""
 
 
 def comparison_document(
     log: str, runs: Sequence[SimulatedRun], explained: WaitExplanation | str = ""
 ) -> ReportFigures:
-    """Return what a page says that compares runs of one workload; the first is the baseline.
+    """Return the figures of a page that compares runs of one workload; the first run is the baseline.
 
     Parameters
     ----------
     explained
-        Whether the model explains the waits that the log tells of: the page opens with it, and where
-        it does not, no verdict is given. A sentence says why it is not known, and there is no verdict
-        either; empty: there is no site, the jobs are a model's.
+        The comparison with the recorded waits of the log, with which the page opens; if the model does not explain
+        the waits, the page gives no verdict. A text is the reason why the explanation is unknown; the page then
+        gives no verdict either. Empty for the jobs of a model.
     """
     base, withheld = runs[0], _is_withheld(explained)
     changes = {one.name: _changes(base, one) for one in runs[1:]}
@@ -375,7 +375,7 @@ def comparison_document(
 
 
 def last_end(runs: Sequence[SimulatedRun]) -> float:
-    """Return when the last job of all runs ended."""
+    """Return the end of the last job of all runs."""
     return max(float(np.nanmax(run.schedule.end)) for run in runs)
 
 
@@ -388,7 +388,7 @@ def _changes(base: SimulatedRun, other: SimulatedRun) -> Changes:
 
 
 def _verdict(base: SimulatedRun, other: SimulatedRun, changes: Changes, withheld: bool) -> str:
-    """Return the answer in a sentence: the change of each mean with its interval."""
+    """Return the verdict as a sentence: the change of each mean with its interval."""
     first, second = (job_outcomes(run.workload, run.schedule) for run in (base, other))
     parts = "; ".join(
         f"mean {word} {getattr(first, name).mean():.4g} to {getattr(second, name).mean():.4g} "
@@ -402,7 +402,7 @@ def _verdict(base: SimulatedRun, other: SimulatedRun, changes: Changes, withheld
 
 
 def _is_withheld(explained: WaitExplanation | str) -> bool:
-    """Whether no verdict is given: there is a site, and its waits are not known to be explained."""
+    """Whether the page gives no verdict: the log is of a site, and the model is not known to explain its waits."""
     if isinstance(explained, WaitExplanation):
         return not explained.is_explained
     return bool(explained)
@@ -448,7 +448,7 @@ def _fractions(
 
 
 def _parts(run: SimulatedRun, last: float) -> list[TimePart]:
-    """Return means of equal parts of the time."""
+    """Return the means over equal parts of the time."""
     first = float(run.workload.submit[0])
     _, used, waiting = over_time(run, PARTS * 40, last)
     start = run.schedule.start[run.schedule.guest]
@@ -466,7 +466,7 @@ def _parts(run: SimulatedRun, last: float) -> list[TimePart]:
 
 
 def _against(base: SimulatedRun, other: SimulatedRun) -> PolicyDetails:
-    """Return the gains and losses under a policy: by size, by size and run time, and of single jobs."""
+    """Return the gains and losses under a policy by size, by size and run time, and for single jobs."""
     sizes = by_size(base, other)
     return {
         "policy": other.name,

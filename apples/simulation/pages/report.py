@@ -52,13 +52,13 @@ from apples.ui.shell import page
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 
 POINTS = 100
-"""Points of a curve over the time."""
+"""Points of a curve over time."""
 MAX_RUNS = 500
-"""Rows of the table of a sweep's runs."""
+"""Maximum of rows in the table of a sweep's runs."""
 
 
 def comparison_charts(runs: Sequence[SimulatedRun], document: ReportFigures) -> dict[str, Markup]:
-    """Return the charts of a comparison by name; that of a policy is called ``what-policy``."""
+    """Return the charts of a comparison by name; the name of a policy's chart is ``CHART-POLICY``."""
     made = _change_charts(document) if len(runs) > 1 else {}
     made |= fraction_charts(document["fractions"])
     made |= _machine_charts(runs)
@@ -70,7 +70,7 @@ def comparison_charts(runs: Sequence[SimulatedRun], document: ReportFigures) -> 
 def comparison_pictures(
     runs: Sequence[SimulatedRun], document: ReportFigures
 ) -> dict[str, Markup]:
-    """Return the charts of the page, and the tables of ratios as charts."""
+    """Return the charts of the page, and its tables of ratios as heat maps."""
     made = comparison_charts(runs, document)
     for other in runs[1:]:
         for one in heat_maps(runs[0], other):
@@ -104,7 +104,7 @@ def _change_row(name: str, change: RelativeChange) -> ChangeRow:
 
 
 def fraction_charts(fractions: Sequence[FractionGains]) -> dict[str, Markup]:
-    """Return by log and metric what is gained over the fraction of jobs that are malleable."""
+    """Return the charts of the gain over the fraction of malleable jobs, by log and metric."""
     made = {}
     for log in dict.fromkeys(one["log"] for one in fractions):
         mine = [one for one in fractions if one["log"] == log]
@@ -141,7 +141,7 @@ def _fraction_series(name: str, points: Sequence[FractionPoint]) -> ChartSeries:
 
 
 def time_unit(span: float) -> tuple[float, str]:
-    """Return the unit of an axis of so many seconds: its size and its name."""
+    """Return the unit of an axis of `span` seconds: its seconds and its name."""
     for size, name in ((DAY, "d"), (HOUR, "h"), (60.0, "min")):
         if span >= 2 * size:
             return size, name
@@ -149,7 +149,7 @@ def time_unit(span: float) -> tuple[float, str]:
 
 
 def _machine_charts(runs: Sequence[SimulatedRun]) -> dict[str, Markup]:
-    """Return of every run who held which processors, and utilisation and queue beside the baseline's."""
+    """Return the Gantt chart of every run, and its utilisation and queue beside those of the baseline."""
     made = {}
     first, last = float(runs[0].workload.submit[0]), last_end(runs)
     size, unit = time_unit(last - first)
@@ -203,14 +203,14 @@ def _daily_chart(base: SimulatedRun, other: SimulatedRun) -> dict[str, Markup]:
 
 
 def job_classes(run: SimulatedRun) -> list[int]:
-    """Return by job 0 static, 1 guest or resized, 2 mate."""
+    """Return the class of each job: 0 static, 1 guest or resized, 2 mate."""
     schedule = run.schedule
     resized = (schedule.guest | (schedule.resizes > 0)) & ~schedule.mate
     return np.where(schedule.mate, 2, np.where(resized, 1, 0)).tolist()  # type: ignore[no-any-return]
 
 
 def _policies(document: ReportFigures) -> Table:
-    """Return the figures of all policies; energy where it was asked for."""
+    """Return the table of all policies, with energy if the configuration has the power of nodes."""
     head = ["policy", "slowdown", "bounded slowdown", "wait", "response", "makespan", "utilisation",
             "malleable starts", "mates", "resizes"]  # fmt: skip
     rows: list[list[Formatted]] = [
@@ -248,7 +248,7 @@ CHANGE_HEAD = ("change", "95 % from", "to", "over")
 def comparison_page(
     runs: Sequence[SimulatedRun], document: ReportFigures, method: Mapping[str, object]
 ) -> str:
-    """Return the page of a comparison: what its document says, drawn."""
+    """Return the HTML page of a comparison with its charts and tables."""
     charts = comparison_charts(runs, document)
     machines = [
         {
@@ -308,7 +308,7 @@ def _as_texts(table: Table) -> Table:
 def _fraction_views(
     fractions: Sequence[FractionGains], charts: Mapping[str, Markup]
 ) -> list[dict[str, Any]]:
-    """Return by log the findings on fractions of malleable jobs, their charts and their table."""
+    """Return the findings on fractions of malleable jobs, their charts and their table, by log."""
     views = []
     for log in dict.fromkeys(one["log"] for one in fractions):
         mine = [one for one in fractions if one["log"] == log]
@@ -370,7 +370,7 @@ def _changes_by_log(figures: SweepFigures) -> Iterator[tuple[str, Metric, list[C
 
 
 def load_curves(rows: Rows) -> dict[str, Markup]:
-    """Return response and utilisation against load, where the logs are models with a load."""
+    """Return the charts of response and utilisation against load, for logs that are models with a load."""
     groups: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
     for row in rows:
         found = re.search(r"load=([0-9.]+)", row["cell"]["log"])
@@ -402,7 +402,7 @@ def load_curves(rows: Rows) -> dict[str, Markup]:
 
 
 def sweep_page(rows: Rows, figures: SweepFigures, method: Mapping[str, object]) -> str:
-    """Return the page of a file of results."""
+    """Return the HTML page of a sweep's results."""
     charts = sweep_charts(rows, figures)
     changed: list[list[Formatted]] = [
         [Path(entry["log"]).name, entry["policy"], metric.removeprefix("mean_"),
