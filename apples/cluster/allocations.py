@@ -142,7 +142,7 @@ class AllocationWatch:
         return terms
 
     def _having(self) -> dict[str, SlurmAllocationState]:
-        """Return the last allocation of each node to end; with steps, the one that the node already uses."""
+        """Return the allocation of each node that ends last; with steps, that of its host list entry first."""
         found: dict[str, SlurmAllocationState] = {}
         by = {host["name"]: host.get("allocation", "") for host in self._table["host"]}
         used = by if self._steps else {}

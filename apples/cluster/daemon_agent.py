@@ -31,7 +31,7 @@ class DaemonAgent(HostAgent):
         self._places = threading.BoundedSemaphore(MAX_REQUESTS)
 
     def handle(self, order: dict[str, Any]) -> None:
-        """Begin to ask; no thread is waited for at the end."""
+        """Send the request in a new thread; the end of the agent does not wait for it."""
         if order["order"] != "ask":
             return
         if not self._places.acquire(blocking=False):
@@ -61,7 +61,9 @@ class DaemonAgent(HostAgent):
             }
             event, fields = "silent", {"reason": why, "absent": absent}
         self._places.release()
-        with contextlib.suppress(EOFError):  # the main thread notices it too
+        with contextlib.suppress(
+            EOFError
+        ):  # the main thread notices the end of the connection as well
             self.report(event, number=number, **fields)
 
 

@@ -1,7 +1,8 @@
-"""`DaemonConnection`: requests to the topology daemons of another host, by a host agent there (`daemon_agent`).
+"""`DaemonConnection`: requests to the topology daemons of another host through a host agent (`daemon_agent`).
 
-One login, or one step of a Slurm allocation, serves all requests to a host. It begins with the first request and
-again with the first after its end. It is the scheduler's own: a login that jobs share may end at any time.
+One login, or one step of a Slurm allocation, serves all requests to a host. It begins with the first request, and
+again with the first after its end. The scheduler does not share it with jobs, because their login may end at any
+time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from apples.launch.remote.connection import LARGEST_PIPE
 
 SERVE: Final = "apples.cluster.daemon_agent:serve"
 START_SECONDS: Final = 12.0
-"""More for the first answer of a connection: the login, and a host that is busy."""
+"""Additional time for the first answer of a connection: the login, and a busy host."""
 END_SECONDS: Final = 2.0
 
 
@@ -48,7 +49,7 @@ class _EndedError(ConnectionError):
 
 
 class _Agent:
-    """One process here, which leads to the host agent, and the requests that wait for it."""
+    """The local process that leads to the host agent, with the requests that wait for it."""
 
     def __init__(self, argv: Sequence[str]) -> None:
         self.process = subprocess.Popen(
@@ -56,7 +57,9 @@ class _Agent:
             start_new_session=True,
         )  # fmt: skip
         assert self.process.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
-        with contextlib.suppress(OSError):  # the user may have no more: then writing waits for ssh
+        with contextlib.suppress(
+            OSError
+        ):  # the user's limit of pipe memory: a write may then wait for ssh
             fcntl.fcntl(self.process.stdin.fileno(), fcntl.F_SETPIPE_SZ, LARGEST_PIPE)
         self.waiting: dict[int, Future[dict[str, Any]]] = {}
         self.answered = False
@@ -69,7 +72,7 @@ class _Agent:
         threading.Thread(target=self._read, daemon=True).start()
 
     def write(self, data: bytes) -> None:
-        """Feed the host agent; the reader notices one that is gone."""
+        """Send data to the host agent; if it is gone, the reader notices it."""
         assert self.process.stdin is not None  # noqa: S101 - as above
         with self.writing, contextlib.suppress(OSError, ValueError):
             self.process.stdin.write(data)
@@ -86,7 +89,7 @@ class _Agent:
         return future
 
     def reason(self) -> str:
-        """Return why the connection ended: the fault of its output, or the last line of its errors."""
+        """Return the reason that the connection ended: invalid output, or the last line of its errors."""
         if self.problem:
             return self.problem
         lines = [
@@ -153,7 +156,7 @@ class DaemonConnection:
         Its name, for messages.
     command
         Returns the argument list that starts the host's interpreter with `bootstrap.words`; called at each start,
-        since the way to a host may change.
+        because the way to a host may change.
     """
 
     def __init__(self, host: str, command: Callable[[], Sequence[str]]) -> None:
@@ -163,7 +166,7 @@ class DaemonConnection:
         self._number = 0
 
     def ask(self, socket: str, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """Return the answer of the daemon at a socket of the host; None: it did not come in time.
+        """Return the answer of the daemon at a socket of the host; None: no answer came in time.
 
         Raises
         ------
@@ -179,7 +182,7 @@ class DaemonConnection:
         except _EndedError:
             if not begun:
                 raise
-        # A connection that worked has ended since: daemons do a request once, however often it comes.
+        # A working connection has ended: repeat the request, which a daemon carries out at most once.
         return self._answer(*self._running(), socket, request, seconds)
 
     def _answer(
@@ -221,7 +224,7 @@ class DaemonConnection:
         return agent
 
     def _running(self) -> tuple[_Agent, int]:
-        """Return the connection, started if there is none, and the number of the next request."""
+        """Return the connection, started if none is open, and the number of the next request."""
         with self._lock:
             self._number += 1
             if self._agent is None or self._agent.ended:

@@ -78,7 +78,7 @@ class ScheduledJob(TypedDict):
     job: str
     """Id of the job, `NAME.N`."""
     state: JobState
-    """State of the job; `unsettled`: the scheduler does not yet know whether it started; `verifying`: its
+    """State of the job; `unsettled`: it has not answered an order to resize in time; `verifying`: its
     application has ended and its result is verified."""
     name: str
     """Name of the application."""
@@ -193,7 +193,7 @@ class HoldingJob(TypedDict):
 
 
 class StartingChanges(TypedDict):
-    """Changes, each of which starts the job now."""
+    """Changes that each start the job now."""
 
     hosts: NotRequired[int]
     """Most hosts with which it would start now."""
@@ -240,7 +240,7 @@ class WaitingDocument(TypedDict):
     start_unknown: str
     """Reason that `start` is null; empty: it is not."""
     changes: StartingChanges
-    """The smallest changes, each of which starts the job now."""
+    """The smallest changes that each start the job now."""
 
 
 class QueueFutureInfo(TypedDict):
@@ -283,7 +283,7 @@ class ReplayedDecision(TypedDict):
     time: float
     """Time of the decision."""
     decision: Literal["start", "resize", "vacate", "reject"]
-    """Kind of the decision; `vacate`: a job leaves hosts whose allocation ends."""
+    """Kind of the decision; `vacate`: a job leaves hosts because their allocation ends."""
     job: str
     """Id of the job, `NAME.N`."""
     hosts: list[str]

@@ -565,7 +565,7 @@ class JobServiceExecutor(JobExecutor):
 
     # ----------------------------------------------------------------------------- watching
     def _watch(self) -> None:
-        """Poll the records of the jobs and the hosts, and report what has changed."""
+        """Poll the records of the jobs and the hosts, and report changes."""
         wait = 0.0
         while not self._stop.wait(wait):
             now = self._clock()

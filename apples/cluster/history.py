@@ -33,14 +33,14 @@ Requests = Mapping[int, tuple[str, str]]
 
 
 def job_fields(job: LiveJob, name: str, wall: float) -> ScheduledJob:
-    """Return the answer about a job, as far as its record has it.
+    """Return the answer about a job, as far as its record determines it.
 
     Parameters
     ----------
     name
-        The scheduler's.
+        Name of the scheduler.
     wall
-        The world's time at second 0 of the scheduler's clock.
+        Time since the epoch at second 0 of the scheduler's clock.
     """
     submission = job.submission
     return {
@@ -96,12 +96,12 @@ class JsonText(str):
 
 
 class JobHistory:
-    """The database in a scheduler's directory; it is made by the first `add`.
+    """The database in a scheduler's directory; the first `add` makes it.
 
     Parameters
     ----------
     directory
-        The scheduler's.
+        The scheduler's directory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -137,7 +137,7 @@ class JobHistory:
             raise JournalError(f"{self.path}: {reason}", code=code, file=self.path) from error
 
     def _opened(self) -> sqlite3.Connection:
-        """Return a connection that writes, to a file that its owner alone can read."""
+        """Return a connection for writing, to a file that only its owner can read."""
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         writer = sqlite3.connect(self.path, timeout=0.0, check_same_thread=False)
         try:
@@ -158,7 +158,7 @@ class JobHistory:
     # ----------------------------------------------------------------------------- reading
     @contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield a connection that reads, or None if there is no history yet: no file, or one without its table."""
+        """Yield a connection for reading; None: the history does not exist yet, or has no table."""
         if not self.path.exists():
             yield None
             return
@@ -175,7 +175,7 @@ class JobHistory:
             ) from error  # fmt: skip
 
     def documents(self, after: int = 0, limit: int = -1) -> dict[int, JsonText]:
-        """Return the documents of the first jobs above a number, by their numbers and in that order; -1: of all.
+        """Return the documents of the first `limit` jobs above a number, in their order; -1: of all jobs.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class JobHistory:
         return json.loads(rows[0][0]) if rows else None
 
     def states(self, numbers: Iterable[int]) -> dict[int, str]:
-        """Return the final state of each of some jobs that is here; raises as `documents`."""
+        """Return the final states of those jobs that are in the history; raises as `documents`."""
         query = "SELECT state FROM jobs WHERE number = ?"
         with self._reader() as reader:
             if reader is None:

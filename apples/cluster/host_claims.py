@@ -1,4 +1,4 @@
-"""Which of this user's schedulers has which host: two that have the same know nothing of each other's jobs."""
+"""Claims of hosts by this user's schedulers: two schedulers with the same host would not see each other's jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apples.io import documents
 
 CLAIMS = ".hosts"
 MAX_NAME = 200
-"""Of the file of a claim; a longer one ends in a digest, for two paths of sockets may differ at the end alone."""
+"""Length of a claim's file name; a longer one ends in a digest, because paths may differ only at their ends."""
 MAX_TEXT = 4096
 
 
@@ -23,14 +23,14 @@ class HostClaims:
     Parameters
     ----------
     home
-        The directory of this user's schedulers; claims are kept in it.
+        The directory of this user's schedulers; it also holds the claims.
     owner
-        The directory of the scheduler that claims, for the messages of others.
+        The directory of the scheduler that claims; error messages of others name it.
 
     Raises
     ------
     LaunchError
-        Another scheduler has one of them; none is held then.
+        Another scheduler has one of the hosts; then none is claimed.
     """
 
     def __init__(self, home: Path, owner: Path, hosts: Iterable[str]) -> None:
@@ -44,7 +44,7 @@ class HostClaims:
             raise
 
     def claim(self, host: str) -> None:
-        """Have one more host, unless it is had already.
+        """Claim a further host, unless it is claimed already.
 
         Raises
         ------
@@ -77,13 +77,13 @@ class HostClaims:
         os.pwrite(file, str(self._owner).encode(), 0)
 
     def close(self) -> None:
-        """Give the hosts back."""
+        """Release the hosts."""
         while self._held:
             os.close(self._held.popitem()[1])
 
 
 def _name_of(host: str) -> str:
-    """Return the name of the file of a claim."""
+    """Return the name of a claim's file."""
     name = quote(host, safe="")
     if len(name) <= MAX_NAME:
         return name

@@ -117,7 +117,7 @@ class HostLeases:
         )
 
     def ending_reason(self, host: str, now: float) -> str:
-        """Return the lease whose end stops scheduling on the host; empty: the host is schedulable."""
+        """Return the end of the lease that keeps jobs off a host, as text; empty: the host gets jobs."""
         if host not in self.ending:
             return ""
         end, source = self._leases[host]

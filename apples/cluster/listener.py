@@ -2,7 +2,7 @@
 
 The server runs in a thread of its own. A request waits in another thread for the deciding thread's answer. On the
 socket the kernel identifies the peer, over TLS a token does; `access` has the scopes. Every request is bounded in
-size, time and number: a client above its number gets 429 and may come again.
+size, time and number: a client above its number gets status 429 and may try again.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ SOCKET: Final = "socket"
 MAX_BODY: Final = 1 << 20
 MAX_HEAD: Final = 64 << 10
 MAX_CONNECTIONS, MAX_OF_ONE = 64, 32
-"""Of all but the operator together, and of one of them; the operator has as many beside them."""
+"""Limits for all users but the operator together, and for one user; the operator has as many besides."""
 MAX_STREAMS: Final = 24
-"""Of the connections those that may be streams of events."""
+"""Number of the connections that may be streams of events."""
 MAX_STREAMS_OF_USER, OPERATOR_STREAMS = 8, 4
-"""Streams of one user who is not the operator, and those of all that only the operator may have."""
+"""Streams of one user other than the operator, and streams that are reserved for the operator."""
 REQUEST_SECONDS: Final = 30.0
-"""For a whole request to be read, and for a client to take a part of an answer."""
+"""Time limit for reading a whole request, and for a client to take a part of an answer."""
 BEAT_SECONDS: Final = 10.0
-"""Within this a stream ends after its reader's token was revoked or has expired."""
+"""Time limit for the end of a stream after its reader's token was revoked or has expired."""
 RETRY_SECONDS: Final = 1
-"""After this a client that got 429 may come again."""
+"""Time after which a client with status 429 may try again."""
 UNKNOWN, CROWDED = 401, 429
 STATUS: Mapping[int, int] = {2: 400, 4: 503, 7: 504}
 """HTTP status by exit code."""
@@ -86,7 +86,7 @@ HANDSHAKE_SECONDS: Final = 10.0
 START_SECONDS: Final = 30.0
 """Time limit for the server's thread to start or to end."""
 GRACE_SECONDS: Final = 5
-"""At the end, for answers under way."""
+"""Time limit at the end for unfinished answers."""
 WITH_BODY = frozenset({"resize", "what_if", "history", "submit", "predict", "job_runner_reports"})
 BY_USER = frozenset({"submit", "predict", "job_runner_reports", "cancel"})
 
@@ -130,7 +130,7 @@ def refusal(status: int, error: ApplesError) -> Mapping[str, Any]:
 
 
 class StreamPlaces:
-    """The streams of events: how many there are, and how many of each user."""
+    """The streams of events: their number, and their number for each user."""
 
     def __init__(self, limit: int = MAX_STREAMS) -> None:
         self._limit = limit
@@ -138,7 +138,7 @@ class StreamPlaces:
         self._taken: Counter[str] = Counter()
 
     def take(self, principal: Principal) -> None:
-        """Take a place; raise `CrowdedError` if there is none for this user."""
+        """Take a place; raise `CrowdedError` if none is free for this user."""
         with self._lock:
             taken = self._taken.total()
             if taken >= self._limit:
@@ -160,7 +160,7 @@ class StreamPlaces:
         """Give a place back."""
         with self._lock:
             self._taken[principal.name] -= 1
-            self._taken += Counter()  # without the users who have none
+            self._taken += Counter()  # removes users with no stream
 
 
 # ------------------------------------------------------------------------------- connections
@@ -171,9 +171,9 @@ class _Peer:
     Attributes
     ----------
     uid
-        Its user, from the kernel; None: it is elsewhere, and presents a token.
+        Its user, from the kernel; None: it is on another machine, and presents a token.
     asking
-        Its requests that have no answer yet: each keeps a thread, also after the connection is lost.
+        Its requests without an answer: each occupies a thread, also after the connection is lost.
     is_lost
         Whether the connection is lost.
     """
@@ -192,7 +192,7 @@ class _Peer:
 
 @dataclass(frozen=True)
 class _Listening:
-    """A socket that listens; with `tls` for peers elsewhere, else a UNIX socket."""
+    """A listening socket: a network socket if it has `tls`, else a UNIX socket."""
 
     listener: socket.socket
     tls: ssl.SSLContext | None = None
@@ -203,7 +203,7 @@ class _Listening:
         Raises
         ------
         OSError
-            The kernel does not identify it.
+            The kernel does not identify the peer.
         """
         if self.tls is not None:  # connections from one address count as one caller's
             return _Peer(Caller(f"address {address[0]}"), connection)
@@ -214,8 +214,8 @@ class _Listening:
 class _Connection(H11Protocol):
     """One connection. It has `request_seconds` for each request, from the end of the last answer on.
 
-    While the client takes parts of that answer it has as long again for each.
-    A timeout for each read would let one byte every 29 s hold a connection for ever.
+    While the client takes parts of that answer, the time limit starts again with each part. A timeout for each
+    read would let a client with one byte every 29 s hold a connection for ever.
     """
 
     def __init__(self, server: _Server, peer: _Peer) -> None:
@@ -289,12 +289,12 @@ class _Server(uvicorn.Server):
         self.is_up.set()
 
     def wait(self, thread: threading.Thread) -> None:
-        """Return when its thread accepts connections.
+        """Wait until the server's thread accepts connections.
 
         Raises
         ------
         LaunchError
-            It does not start. Transient.
+            The server does not start. Transient.
         """
         deadline = time.monotonic() + START_SECONDS
         while not self.is_up.wait(0.1):
@@ -302,7 +302,7 @@ class _Server(uvicorn.Server):
                 raise LaunchError("the HTTP server did not start", code="server-not-started")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more connections, and let answers under way end."""
+        """Accept no more connections, and let unfinished answers complete."""
         for task in self._tasks:
             task.cancel()
         await super().shutdown(sockets)
@@ -318,7 +318,7 @@ class _Server(uvicorn.Server):
             self.leave(peer)
 
     def leave(self, peer: _Peer) -> None:
-        """Give back the place of a lost connection, once none of its requests keeps a thread."""
+        """Free the place of a lost connection, once none of its requests occupies a thread."""
         if peer.is_lost and not peer.asking:
             self.table.leave(peer.caller, peer)
 
@@ -332,7 +332,7 @@ class _Server(uvicorn.Server):
         while True:
             try:
                 connection, address = await loop.sock_accept(listening.listener)
-            except OSError:  # too many open files, or the peer is gone again
+            except OSError:  # too many open files, or the peer has gone
                 await asyncio.sleep(0.1)
                 continue
             try:
@@ -348,7 +348,7 @@ class _Server(uvicorn.Server):
                 self._start(self._connect(peer, listening.tls))
 
     async def _connect(self, peer: _Peer, tls: ssl.SSLContext | None) -> None:
-        """Serve an accepted connection, over TLS when both ends have agreed on a key."""
+        """Serve an accepted connection; with TLS, after the handshake."""
         seconds = None if tls is None else self.limits.handshake_seconds
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -398,7 +398,7 @@ class _Requests:
     Attributes
     ----------
     tokens
-        Of peers elsewhere; None: there are none.
+        Tokens of peers on other machines; None: only the UNIX socket is open.
     """
 
     service: SchedulerService
@@ -438,7 +438,7 @@ class _Requests:
                 return await _in_thread(self._answer, route, names, body, principal)
             except ClientDisconnect:
                 raise
-            except Exception as error:  # noqa: BLE001 - one request must not take the others with it
+            except Exception as error:  # noqa: BLE001 - an error of one request must not end the others
                 return _refused(
                     failure_of(error).error() if not isinstance(error, ApplesError) else error
                 )
@@ -446,7 +446,10 @@ class _Requests:
         return answer
 
     def _principal(self, request: Request) -> Principal:
-        """Return the caller, if it may ask now: the operator always may; an unknown one counts by its address."""
+        """Return the caller, after the check of its request rate, which the operator does not have.
+
+        An unknown caller counts by its address.
+        """
         peer: _Peer = request.state.peer
         shared = self.service.job_runners is not None
         if peer.uid is not None:
@@ -478,7 +481,7 @@ class _Requests:
         body: Mapping[str, Any],
         principal: Principal,
     ) -> Response:
-        """Return the answer to a request, after waiting for it."""
+        """Return the answer to a request after waiting for it."""
         service = self.service
         if route.call == "job_runner_orders":
             return _answered(service.job_runner_orders(body, principal.name))
@@ -519,7 +522,7 @@ class _Requests:
         return _Stream(events(), self.limits, lambda: self.streams.give_back(principal))
 
     def _may_still_read(self, request: Request) -> bool:
-        """Return whether the token of a request is good now, and for reading; peers of the socket need none."""
+        """Return whether the token of a request is still valid for reading; peers of the socket need none."""
         peer: _Peer = request.state.peer
         if self.tokens is None or peer.uid is not None:
             return True
@@ -531,7 +534,7 @@ class _Requests:
 
 
 class _Stream(Response):
-    """A stream of events that gives its place back."""
+    """A stream of events that frees its place at its end."""
 
     def __init__(
         self, events: AsyncIterator[bytes], limits: ListenerLimits, over: Callable[[], None]
@@ -585,7 +588,7 @@ def _text(value: Any) -> str:
 
 def _encoded(document: Document) -> bytes:
     """Return a document as JSON."""
-    # Elements of lists one by one: the encoder of a long list would keep the interpreter from the deciding thread.
+    # Elements of lists one by one: encoding a long list at once would keep the deciding thread from running.
     parts = []
     for key, value in document.items():
         text = (
@@ -619,7 +622,7 @@ def _refused(error: ApplesError) -> Response:
 
 # ----------------------------------------------------------------------------------- sockets
 def _local(directory: Path, shared: bool) -> _Listening:
-    """Listen in a directory, reached by its descriptor: its path may be longer than a socket's may be."""
+    """Listen in a directory through its descriptor, because its path may be too long for a socket's name."""
     (directory / SOCKET).unlink(missing_ok=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     before = os.umask(0o111 if shared else 0o177)
@@ -641,7 +644,7 @@ def _network(tls: Tls) -> _Listening:
     Raises
     ------
     LaunchError
-        It cannot be used.
+        The address cannot be used.
     """
     context = server_context(tls.certificate, tls.key)
     family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
@@ -676,23 +679,23 @@ def serve(
     tls: Tls | None = None,
     limits: ListenerLimits = ListenerLimits(),
 ) -> None:
-    """Serve until `SchedulerService.stop`; jobs go on when this returns.
+    """Serve until `SchedulerService.stop`; jobs continue when this returns.
 
     Parameters
     ----------
     directory
-        Where the socket is made.
+        The directory of the socket.
     ready
-        Called when it listens, with the URL for others; empty without `tls`.
+        Called when the sockets listen, with the URL for other machines; empty without `tls`.
     tls
-        Where else to listen.
+        Network address to listen on as well.
     limits
-        Of all sockets together.
+        Limits of all sockets together.
 
     Raises
     ------
     LaunchError
-        It cannot listen there.
+        A socket cannot listen.
     """
     network = None if tls is None else _network(tls)
     listening = [_local(directory, service.job_runners is not None)]

@@ -1,4 +1,4 @@
-"""The orders that a live scheduler sends: made of a job's state, for the first time or again."""
+"""The orders of a live scheduler, derived from the states of jobs, for the first time or again."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from apples.scheduling.jobs import JobKind
 
 
 class OrderSender:
-    """Collects orders until the records of what was decided are on the disk.
+    """Collects orders until the records of the decisions are on the disk.
 
     Parameters
     ----------
     cpus
-        CPUs of each host, where jobs share hosts; 0: they share none.
+        CPUs of each host if jobs share hosts; 0: they share none.
 
     Attributes
     ----------
     incarnation
-        Of the scheduler: orders of an earlier one are not obeyed.
+        Incarnation of the scheduler; executors ignore orders of an earlier one.
     """
 
     def __init__(self, cpus: int) -> None:
@@ -42,12 +42,12 @@ class OrderSender:
         self._orders.append(order)
 
     def take(self) -> list[Order]:
-        """Return the orders, and keep them no longer."""
+        """Return the orders and remove them."""
         orders, self._orders = self._orders, []
         return orders
 
     def send(self, job: LiveJob, now: float, ask: bool = False) -> None:
-        """Send the order that a job's state asks for, for the first time or again."""
+        """Send the order that the state of a job requires, for the first time or again."""
         self._sent[job.number] = now
         attempt = job.number, job.attempt, self.incarnation, job.folder
         user = job.submission.user
@@ -64,22 +64,22 @@ class OrderSender:
             self.add(ResizeOrder(*attempt, job.epoch, job.wanted, user, cpus))
 
     def end_again(self, job: LiveJob, hosts: tuple[str, ...]) -> None:
-        """Send the order to end an attempt that is over for the scheduler and was reported to go on."""
+        """Send the order to end an attempt that is over for the scheduler but was reported as running."""
         attempt = job.number, job.attempt, self.incarnation, job.folder
         self.add(EndOrder(*attempt, hosts, job.submission.user))
 
     def is_due(self, job: LiveJob, now: float, interval: float) -> bool:
-        """Whether the last order to a job was sent so long ago."""
+        """Whether the last order to a job was sent at least `interval` seconds ago."""
         return now - self._sent.get(job.number, -inf) >= interval
 
     def forget(self, number: int) -> None:
-        """Forget when orders were sent to a job."""
+        """Forget the time of the last order to a job."""
         self._sent.pop(number, None)
 
     def ask_of_quarantine(
         self, host: str, why: Quarantine, user: str, now: float, interval: float
     ) -> None:
-        """Ask whether a quarantined host was left, unless that was asked a moment ago."""
+        """Ask whether a quarantined host was left, unless the last question is too recent."""
         if now - self._sent_of_hosts.get(host, -inf) >= interval:
             self._sent_of_hosts[host] = now
             self.add(
@@ -89,5 +89,5 @@ class OrderSender:
             )  # fmt: skip
 
     def shared_cpus(self, job: LiveJob) -> int:
-        """Return how many CPUs a host has of which a job may have to share some, 0: it shares none."""
+        """Return the number of CPUs of a job's hosts if the job may share them; 0: it shares none."""
         return self._cpus if job.submission.kind is JobKind.MALLEABLE else 0

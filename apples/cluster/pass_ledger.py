@@ -12,27 +12,27 @@ from apples.scheduling.ledger import ClusterLedger, NodeChoice
 from apples.scheduling.policy import NodeLoad
 
 Messages = tuple[tuple[str, str, float], ...]
-"""From host to host the bytes of an iteration."""
+"""Sending host, receiving host and bytes of an iteration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """Facts beside the state that jobs and hosts report again after a restart.
+    """Facts besides the state; jobs and hosts report them again after a restart.
 
     Attributes
     ----------
     time
-        Now, seconds of the scheduler's clock.
+        Present time in seconds of the scheduler's clock.
     away
-        Hosts that get no job since they do not answer, or since their lease is about to end.
+        Hosts that get no job because they do not answer or their lease ends soon.
     ends
         Job -> its estimated end by its measured progress.
     resting
-        Jobs that have refused their last resizes and are left alone for a time.
+        Jobs that have refused their last resizes and get no resize order for a time.
     messages
-        Job -> what its hosts send each other, where a policy looks at it.
+        Job -> the messages between its hosts, if the policy reads them.
     loads
-        Of the hosts, in their order; empty: a policy is shown none.
+        Loads of the hosts, in their order; empty: the policy gets none.
     """
 
     time: float
@@ -53,7 +53,7 @@ def ledger_of(
 ) -> ClusterLedger:
     """Return the ledger of a pass: hosts are nodes, numbered in the order of the list.
 
-    A job that is not settled is a rigid one there, on all the hosts that it holds.
+    A job in transition counts as rigid there, on all the hosts that it holds.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def ledger_of(
     waiting
         The jobs that the policy may start, in order of (submit, number).
     cpus
-        CPUs of each host, where jobs share hosts; 0: a host counts as one processor.
+        CPUs of each host if jobs share hosts; 0: a host counts as one processor.
     """
     ledger = ClusterLedger(
         len(state.hosts), cpus or 1, track_node_ids=True, resizes_take_time=True, choose=choose
@@ -102,7 +102,7 @@ def is_alone(state: SchedulerState, job: LiveJob) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """Makes the runs of a ledger of the jobs that hold hosts."""
+    """Derives the runs of a ledger from the jobs that hold hosts."""
 
     state: SchedulerState
     reported: Reported
@@ -114,7 +114,7 @@ class _Runs:
     ) -> list[tuple[Job, float, frozenset[int]]]:
         """Return each job as a policy sees it, with its start and its nodes.
 
-        Jobs that share hosts otherwise than as guest and mates are rigid, and the first has the host.
+        Jobs that share hosts in any other way than as guest and mates count as rigid; the first has the host.
         """
         taken: set[str] = set()
         runs = []
@@ -129,9 +129,9 @@ class _Runs:
         return runs
 
     def guests(self, jobs: Iterable[LiveJob]) -> dict[int, tuple[tuple[int, ...], float]]:
-        """Return the guests that have all hosts of their mates, which hold no others, with those and their share.
+        """Return guest -> its mates and its share, for guests on all hosts of mates that share with no other job.
 
-        Sharing of any other form comes of hosts that are lost or being left, and the ledger cannot show it.
+        Any other sharing comes from hosts that are lost or being left, and the ledger cannot represent it.
         """
         guests, state = {}, self.state
         for job in jobs:
@@ -144,7 +144,7 @@ class _Runs:
         return guests
 
     def note(self, ledger: ClusterLedger, job: LiveJob) -> None:
-        """Enter the request of a job, its messages, and whether its hosts are changing: it is resized or ends."""
+        """Add the request of a job, its messages, and whether its hosts are changing by a start, resize or end."""
         running = ledger.running[job.number]
         if running.job.kind is JobKind.EVOLVING:
             ledger.request(job.number, job.wants or running.nodes)
@@ -159,7 +159,7 @@ class _Runs:
             ledger.note_messages(job.number, tuple(known))
 
     def _shown(self, job: LiveJob, nodes: int, overlaps: bool) -> Job:
-        """Return a job that is on so many nodes as a policy sees it."""
+        """Return a job on this number of nodes as a policy sees it."""
         as_it_is = job.as_job(self.cpus)
         if self.cpus and not self._get_jobs(job.holds):
             as_it_is = replace(as_it_is, exclusive=True)

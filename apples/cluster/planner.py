@@ -1,7 +1,7 @@
-"""The scheduler's side of the planner, the process that predicts its queue.
+"""The client of the planner, the process that predicts the queue of a scheduler.
 
-The first question starts the process, because it loads what a scheduler does without. It ends with the scheduler,
-after ten minutes without a question, and when a question takes longer than two minutes.
+The first question starts the process, because it loads modules that the scheduler itself avoids. It ends with the
+scheduler, after ten minutes without a question, and if a question takes longer than two minutes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from apples.errors import Failure
 Document = dict[str, Any]
 
 ANSWER_SECONDS: Final = 2.0
-"""Time limit of an answer; a later one is kept for the next question."""
+"""Time limit of an answer; the client keeps a later answer for the next question."""
 BUSY_SECONDS: Final = 0.1
-"""A question waits for this time for the late answer to the one before."""
+"""A question waits for this time for the late answer to the previous question."""
 IDLE_SECONDS: Final = 600.0
 STUCK_SECONDS: Final = 120.0
 MAX_ANSWER_BYTES: Final = 8 << 20
@@ -37,12 +37,12 @@ class PlannerClient:
     Parameters
     ----------
     command
-        Starts it; the descriptor of its end of the connection is appended.
+        Starts the process; the descriptor of its end of the connection is appended.
 
     Attributes
     ----------
     late
-        The last answer that came after the time limit, and the snapshot that it is about.
+        The last answer that came after the time limit, with its snapshot.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -59,12 +59,12 @@ class PlannerClient:
     def ask(
         self, what: str, snapshot: QueueSnapshot, seconds: float = ANSWER_SECONDS, **more: Any
     ) -> Document | None:
-        """Return the answer to a question; None: there is none yet.
+        """Return the answer to a question; None: the planner has not answered in time, or is busy or gone.
 
         Raises
         ------
         ApplesError
-            The planner's refusal.
+            The planner rejects the question.
         """
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
@@ -107,7 +107,7 @@ class PlannerClient:
         self._end()
 
     def _is_busy(self) -> bool:
-        """Return whether the planner still works on the question before; end it if it is stuck there."""
+        """Return whether the planner still works on the previous question; end it if it is stuck."""
         if self._asking is None or not wait([self._asking], BUSY_SECONDS).not_done:
             return False
         self._end_if_stuck()

@@ -1,30 +1,30 @@
-"""When a running job will end, by how fast it has been where it is."""
+"""The expected end of a running job, from its pace on its present hosts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 LOOK_SECONDS = 5.0
-"""Between two looks at what a job has done; as long it has to be where it is before anything is said."""
+"""Interval between two evaluations of a job's progress, and least time on its hosts before the first."""
 MOVED = 0.1
-"""By which part of the time that is left an end has to move to be another."""
+"""Relative change of the remaining time above which the expected end changes."""
 FARTHEST = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class JobPace:
-    """What a job has done on the hosts that it has.
+    """The progress of a job on its present hosts.
 
     Attributes
     ----------
     hosts
-        Where it is.
+        Its hosts.
     since, first
-        When it was first heard of there, and at which iteration.
+        Time and iteration of its first report from these hosts.
     looked
-        When it was last looked at.
+        Time of the last evaluation.
     end
-        When it will end, as fast as it has been; None: it is too early to tell.
+        Expected end at its pace so far; None: not known yet.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class JobPace:
     def after(
         self, hosts: tuple[str, ...], iteration: int, iterations: int, now: float
     ) -> JobPace:
-        """Return it after a report; where the hosts are others it begins anew."""
+        """Return the pace after a report; if the hosts have changed, it begins anew."""
         if hosts != self.hosts or iteration < self.first:
             return JobPace(hosts, now, iteration, now)
         done = iteration - self.first

@@ -48,7 +48,7 @@ NEAR_SECONDS, NEAR = 60.0, 0.1
 SCORE_DRAWS = 40
 MAX_SCORES = 80
 PRIOR_SCORES = (-1.5, -1.0, -1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0, 1.5)
-"""Scores before real ones exist: they assume that the draws are about right."""
+"""Scores before predictions were scored; they assume that the draws are about right."""
 WAITED_SECONDS = 1.0
 """A job that starts sooner after its submission did not wait."""
 NOW = 1e-3
@@ -515,7 +515,7 @@ def _as_job(job: QueuedJob, nodes: int, requested: float, policy: SchedulingPoli
 def smallest_changes(
     snapshot: QueueSnapshot, policy: SchedulingPolicy, number: int
 ) -> dict[str, float]:
-    """Return the smallest changes of a waiting job, each of which alone would start it now.
+    """Return the smallest changes of a waiting job that each would start it now.
 
     Returns
     -------

@@ -28,7 +28,7 @@ from apples.scheduling.passes import name_of
 Document = dict[str, Any]
 MAX_NODES = 100_000
 DRAWS = 40
-"""Number of draws of a what-if; both futures use the same draws, so few suffice."""
+"""Number of draws of a what-if; both futures use the same draws, so a small number suffices."""
 SHARES = "sd"
 
 

@@ -1,4 +1,4 @@
-"""What is known of a queue at one moment, as plain values: what its future is computed from, elsewhere."""
+"""A queue at one moment as plain values, from which another process computes its future."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apples.errors import LaunchError, UsageError
 from apples.scheduling.jobs import JobKind
 
 MAX_QUEUED = 2000
-"""Waiting jobs of a snapshot, the first of the queue; it has no others."""
+"""Waiting jobs of a snapshot, the first of the queue; it omits the others."""
 MAX_PAST = 1000
 HOST_FAILED = 4
 NOT_SUBMITTED = 0
@@ -27,15 +27,15 @@ class QueuedJob:
     Attributes
     ----------
     requested
-        Estimate of its run time on `maximum` nodes, seconds.
+        Estimate of its run time on `maximum` nodes, in seconds.
     nodes
-        Those that it has, 0: it waits.
+        Its number of nodes; 0: it waits.
     done
-        Seconds of its run time on `maximum` nodes that are over.
+        The part of its run time on `maximum` nodes that is over, in seconds.
     alike
-        By which the runs are found that were like it: its user and name.
+        Key of similar runs: its user and name.
     measured
-        Whether `requested` is of its measured progress: then the run is known to end so, and is not drawn.
+        Whether `requested` comes from its measured progress: then its end is known, and not drawn.
     """
 
     number: int
@@ -53,18 +53,18 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True)
 class PastJob:
-    """A job that came before, over or not.
+    """A job that was submitted before, over or not.
 
     Attributes
     ----------
     job
         As it was submitted.
     submitted, started, ended
-        Seconds of the scheduler's clock; of its last attempt. None: not yet.
+        Seconds of the scheduler's clock; the last two of its last attempt. None: not yet.
     ratio
-        Its run time on `maximum` nodes by its estimate; None: it is not over, or was ended from outside.
+        Ratio of its run time on `maximum` nodes to its estimate; None: it is not over, or did not end by itself.
     nodes
-        Those that it had, in the mean.
+        Its mean number of nodes.
     """
 
     job: QueuedJob
@@ -82,14 +82,14 @@ class QueueSnapshot:
     Attributes
     ----------
     nodes
-        In service.
+        Number of nodes in service.
     jobs
-        Those that run, then those that wait in the order of the queue.
+        The running jobs, then the waiting jobs in the order of the queue.
     past
-        The last jobs that came, and the last that are over, in the order in which they came; those that run or
-        wait are among them. Behind a long queue no job that came lately is over.
+        The jobs submitted last and the jobs that ended last, in the order of their submission, including running
+        and waiting jobs. Both kinds are needed: if the queue is long, no recent job is over.
     time
-        When it was so, seconds of the scheduler's clock.
+        Time of the snapshot in seconds of the scheduler's clock.
     """
 
     nodes: int
@@ -98,7 +98,7 @@ class QueueSnapshot:
     time: float = 0.0
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the snapshot as JSON."""
         return {
             "nodes": self.nodes,
             "time": self.time,
@@ -119,10 +119,10 @@ def _row(one: QueuedJob | PastJob) -> list[Any]:
 
 
 def snapshot_of(scheduler: LiveScheduler) -> QueueSnapshot:
-    """Return the queue of a scheduler as it is.
+    """Return the present queue of a scheduler.
 
-    A host that gets no other job is not in service, nor what a job has there; a job that is ending counts as one
-    that runs for a moment.
+    A host that gets no other job is not in service, and does not count for a job on it. A job that is ending
+    counts as running for a moment.
     """
     state, now = scheduler.state, scheduler.now
     out = {*state.drained, *state.quarantined, *scheduler.lost}
@@ -211,7 +211,7 @@ def _queued(job: LiveJob, now: float, nodes: int) -> QueuedJob:
 def work_of(job: LiveJob, now: float) -> float:
     """Return the seconds of its run time on its most hosts that an attempt has had; half the hosts count half.
 
-    Of an evolving job each second counts: it has the hosts that it has work for.
+    For an evolving job each second counts fully: it has as many hosts as it has work for.
     """
     if job.submission.kind is JobKind.EVOLVING:
         return _seconds_of(job, now)

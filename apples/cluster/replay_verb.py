@@ -25,9 +25,9 @@ MAX_LIST_BYTES: Final = 1 << 18
 
 
 def replay_settings(policy: str, options: Mapping[str, str], hosts: Path) -> dict[str, Any]:
-    """Return what a scheduler's log has to have for a replay; empty: it cannot be replayed.
+    """Return the settings that a scheduler's log needs for a replay; empty: it cannot be replayed.
 
-    A policy of the user's own answers between two passes, and the log does not have the moment.
+    A user's own policy answers between two passes, and the log does not have the time of the answer.
     """
     text = hosts.read_text()
     if len(text) > MAX_LIST_BYTES or is_of_user(policy):

@@ -408,7 +408,7 @@ class LiveScheduler(SchedulerBackend):
         return self.leases.wait_reason(job, len(self.state.hosts), self.now)
 
     def lease_reason(self, host: str) -> str:
-        """Return the lease whose end keeps jobs off a host, with that end; empty: the host gets jobs."""
+        """Return the end of the lease that keeps jobs off a host, as text; empty: the host gets jobs."""
         return self.leases.ending_reason(host, self.now)
 
     def _follow(self, job: LiveJob) -> None:

@@ -16,11 +16,11 @@ class QueueLimits:
     waiting_of_one
         Waiting jobs of one user, so that one user cannot keep out the others.
     reserved
-        Of `waiting`, the places that only the operator has.
+        Places among `waiting` that are for the operator only.
     ended
-        Jobs that are over and stay in the state; older ones are in the history only.
+        Ended jobs that stay in the state; earlier jobs are in the history only.
     content_bytes
-        Bytes of the files that the orders of all jobs carry which are not over.
+        Bytes of the files in the orders of all jobs that are not over.
     """
 
     waiting: int = 10_000
@@ -37,33 +37,33 @@ class Timeouts:
     Attributes
     ----------
     batch_window
-        From an event to the pass that it causes: events in this time share the pass.
+        Time from an event to the pass that it causes: events in this time share the pass.
     min_pass_interval
         Least time between two passes.
     settle
-        How long a pass waits for resizes that are under way.
+        Time for which a pass waits for unfinished resizes.
     resize
         Time limit of an answer to an order to resize; after that the job is unsettled.
     recovery_grace
-        After a start of the scheduler, how long a pass waits for jobs that have not reported where they are.
+        Time after a start of the scheduler for which a pass waits for the first reports of jobs.
     resend_interval
-        Until an order that was not answered is sent again.
+        Time until an unanswered order is sent again.
     poll_interval
-        Between two questions to a job that runs.
+        Time between two questions to a running job.
     start
         Time limit of a start.
     release_timeout
-        Time limit for a host to be left by an attempt that is over; after that it is quarantined.
+        Time limit for an ended attempt to leave a host; after that the host is quarantined.
     check_interval
-        Between two checks of all these timeouts.
+        Time between two checks of all these timeouts.
     estimate_interval
-        Until a job's model is asked again.
+        Time until a job's model is asked again.
     model
-        After its submission, how long a job waits for hosts that its model chooses.
+        Time after its submission for which a job waits until its model has chosen its hosts.
     retry_backoff
-        Until a job is resized again that has refused three orders in a row; doubled at each further refusal.
+        Time without resize orders to a job that has refused three in a row; doubled at each further refusal.
     vacate
-        Before the end of a host's lease: it gets no job then, and jobs that can be moved leave it.
+        Time before the end of a host's lease in which it gets no job, and jobs that can be moved leave it.
     """
 
     batch_window: float = 0.01

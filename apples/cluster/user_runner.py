@@ -1,8 +1,8 @@
 """The job runner: runs one user's jobs with that user's rights, for a scheduler of several users.
 
 It polls the scheduler for orders and carries them out as the scheduler of one user does (`JobServiceExecutor`). It
-rejects a job that its user has not sealed, and the orders of a scheduler that has been replaced. Jobs go on
-without the job runner, as without a scheduler.
+rejects a job without its user's seal, and the orders of a scheduler that has been replaced. Jobs continue without
+the job runner, as without a scheduler.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RETRY_SECONDS: Final = 1.0
 """Retry interval while the scheduler does not answer."""
 MAX_REPORTS_AT_ONCE: Final = 200
 MAX_REPORTS: Final = 10_000
-"""Reports that wait for the scheduler. It asks again for the jobs of those that are dropped beyond."""
+"""Reports that wait for the scheduler. Further reports are dropped; the scheduler asks for their jobs again."""
 
 
 class JobRunner:
@@ -66,7 +66,7 @@ class JobRunner:
         self._away = False
 
     def run(self) -> None:
-        """Serve until `stop`; the jobs go on when this returns."""
+        """Serve until `stop`; the jobs continue when this returns."""
         threading.Thread(target=self._report, name="report", daemon=True).start()
         while not self._stopping.is_set():
             try:
@@ -93,7 +93,7 @@ class JobRunner:
         return [message_of(order, ORDERS) for order in answer["orders"]]
 
     def obey(self, orders: list[Order]) -> None:
-        """Carry out orders, without those of a replaced scheduler and those that the user did not seal."""
+        """Carry out orders, except those of a replaced scheduler and those without the user's seal."""
         obeyed: list[Order] = []
         for order in orders:
             if order.incarnation < self._incarnation:

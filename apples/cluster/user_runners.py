@@ -37,7 +37,7 @@ SILENT_SECONDS: Final = 15.0
 """A job runner is away after this time without a request."""
 MAX_AT_ONCE: Final = 200
 MAX_ORDERS: Final = 10_000
-"""Waiting orders of one user. The scheduler repeats those that are dropped beyond."""
+"""Waiting orders of one user. Further orders are dropped; the scheduler sends them again."""
 MAX_REASON_CHARS: Final = 1000
 NUMBER_BOUND: Final = 1 << 31
 MAX_CHOICES, MAX_CHOICE_HOSTS = 8, 1000
@@ -82,7 +82,7 @@ def message_of(found: Any, kinds: Mapping[str, Any]) -> Any:
             code="message-invalid", field="kind", known=list(kinds),
         )  # fmt: skip
     try:
-        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate cannot be shown
+        json.dumps(found, ensure_ascii=False).encode()  # rejects unpaired surrogates
         message = _READERS[kind].validate_python({k: v for k, v in found.items() if k != "kind"})
     except UnicodeEncodeError:
         raise _invalid(kind, "a text that is not Unicode") from None
@@ -99,7 +99,7 @@ def _invalid(kind: str, text: str, field: str = "") -> UsageError:
 
 
 def _checked(kind: str, message: Any) -> Any:
-    """Return a message of the right form whose numbers are within their bounds."""
+    """Return a message after a check that its numbers are within their bounds."""
     if isinstance(message, RunTimeEstimate):
         seconds = message.seconds
         if seconds is not None and not 0 < seconds < NUMBER_BOUND:
@@ -138,7 +138,7 @@ class _Mailbox:
     seen
         Time of its last request.
     here
-        Whether the scheduler was told that it is there.
+        Whether the job runner's last report to the scheduler is that it is connected.
     """
 
     orders: dict[tuple[type, int, int], Order] = field(default_factory=dict)
@@ -153,7 +153,7 @@ class JobRunnerExecutor(JobExecutor):
     Parameters
     ----------
     clock
-        Seconds; never goes back.
+        Monotonic, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -173,7 +173,7 @@ class JobRunnerExecutor(JobExecutor):
             self._changed.notify_all()
 
     def reports(self) -> list[Report]:
-        """Return the job runners that have come or gone."""
+        """Return the connects and disconnects of job runners since the last call."""
         with self._changed:
             for user, mailbox in self._mailboxes.items():
                 if mailbox.here and self._clock() > mailbox.seen + SILENT_SECONDS:
@@ -202,7 +202,7 @@ class JobRunnerExecutor(JobExecutor):
             return [mailbox.orders.pop(key) for key in list(mailbox.orders)[:MAX_AT_ONCE]]
 
     def close(self) -> None:
-        """End all waiting requests; jobs and job runners go on."""
+        """End all waiting requests; jobs and job runners continue."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

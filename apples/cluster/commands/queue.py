@@ -1,4 +1,4 @@
-"""``apples submit | queue | drain | undrain``: the verbs of a live scheduler."""
+"""``apples submit | queue | drain | undrain``: the commands of a live scheduler."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def submit(
     from apples.cluster.submission import JobRequest  # noqa: PLC0415 - for this command only
 
     client = client_of()
-    nothing = Path(os.devnull)  # the scheduler has a list of its own
+    nothing = Path(os.devnull)  # the scheduler has its own host list
     _, place, wishes = options.files_of(nothing, template or Path("template.toml"), user)
     matrix = None
     if messages is not None:
@@ -146,14 +146,14 @@ def _decided(client: SchedulerClient, answer: SubmittedAnswer) -> SubmittedAnswe
     deadline = time.monotonic() + DECISION_SECONDS
     while answer["reason"].startswith(NOT_DECIDED) and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
-        with contextlib.suppress(ApplesError):  # the job is submitted all the same
+        with contextlib.suppress(ApplesError):  # the submission has succeeded in any case
             job = client.ask("GET", f"/v1/jobs/{checked_name(answer['job'])}")
             answer = {**answer, "state": job["state"], "reason": job["reason"]}
     return answer
 
 
 def _foretold(client: SchedulerClient, job: str) -> WaitingDocument | None:
-    """Return why a job waits that was just submitted; None: nobody can say, and it is submitted all the same."""
+    """Return the answer on a newly submitted, waiting job; None: not available, but the job is submitted."""
     try:
         why: WaitingDocument = client.ask("GET", f"/v1/jobs/{checked_name(job)}/why")
     except ApplesError:

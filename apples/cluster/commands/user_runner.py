@@ -18,7 +18,7 @@ from apples.ui.command_line import say
 
 
 def run_my_jobs(hosts: Path | None, scheduler: str | None) -> int:
-    """Run this user's jobs for a scheduler of several users, until stopped; jobs go on."""
+    """Run this user's jobs for a scheduler of several users until stopped; the jobs continue after that."""
     place = (hosts or Path("hosts.toml")).absolute()
     read_host_list(place)
     where = found(scheduler)

@@ -16,12 +16,12 @@ from apples.ui.palette import FILLS
 Document = Mapping[str, Any]
 
 MAX_HOSTS, MAX_WAITING = 16, 12
-"""Lanes of the drawing: hosts, those that have a job first, and jobs that wait."""
+"""Lanes of the drawing: hosts, those with a job first, and waiting jobs."""
 LANE = 13.0
 MIN_SPAN, MAX_SPAN = 60.0, 24 * 3600.0
-"""Seconds to either side of now that are drawn."""
+"""Bounds of the drawn time on each side of now, in seconds."""
 WIDEST = 3.0
-"""How much longer the one side of now may be than the other."""
+"""Largest ratio of the drawn times on the two sides of now."""
 ROW = 40
 """Cells in a row of the map of hosts."""
 CELL = 10
@@ -29,17 +29,17 @@ STATES: Mapping[str, str] = {
     "free": "cell-free", "drained": "cell-drained", "draining": "cell-drained",
     "quarantined": "cell-lost", "lost": "cell-lost",
 }  # fmt: skip
-"""What a host's cell looks like, by its state; any other is as one that has a job."""
+"""State of a host -> class of its cell; any other state has the class of a host with a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupied:
-    """A job on a host: since when and until when as the world's time; `until` None: it is there now.
+    """A job on a host, with times in seconds since the epoch; `until` None: it is there now.
 
     Attributes
     ----------
     expected
-        When its estimate ends; None where it is over.
+        End of its estimate; None if it is over.
     """
 
     host: str
@@ -50,9 +50,9 @@ class Occupied:
 
 
 def expected_end(job: Document) -> float | None:
-    """Return when a running job ends by its iterations, else by its estimate.
+    """Return the expected end of a running job by its iterations, else by its estimate.
 
-    On fewer hosts than its most the estimate is longer in proportion.
+    On fewer hosts than its maximum, the estimate grows in proportion.
     """
     if job["started"] is None or not job["hosts"]:
         return None
@@ -63,12 +63,12 @@ def expected_end(job: Document) -> float | None:
 
 
 def occupied(jobs: Sequence[Document], past: Mapping[str, Sequence[str]]) -> Iterator[Occupied]:
-    """Yield where jobs are and were.
+    """Yield the present and past hosts of jobs.
 
     Parameters
     ----------
     past
-        The hosts on which jobs that are over were at last, as their records say.
+        The last hosts of ended jobs, from their records.
     """
     for one in jobs:
         if one["started"] is None:
@@ -81,14 +81,14 @@ def occupied(jobs: Sequence[Document], past: Mapping[str, Sequence[str]]) -> Ite
 
 
 def drawn_hosts(hosts: Sequence[Document]) -> list[str]:
-    """Return the hosts that get a lane: those that have a job first, in the order of the list."""
+    """Return the hosts that get a lane: those with a job first, in the order of the list."""
     held = sorted(hosts, key=lambda one: one["job"] is None)[:MAX_HOSTS]
     kept = {one["host"] for one in held}
     return [one["host"] for one in hosts if one["host"] in kept]
 
 
 def time_scale(now: float, times: Sequence[float]) -> Scale:
-    """Return an axis of seconds from now that has these times, as far as both sides of now stay readable.
+    """Return an axis of seconds from now that contains these times, if both sides of now stay readable.
 
     Examples
     --------
@@ -103,14 +103,14 @@ def time_scale(now: float, times: Sequence[float]) -> Scale:
 
 
 def queue_chart(document: Document, past: Mapping[str, Sequence[str]]) -> Markup:
-    """Return the jobs of each host with their expected ends, and when the waiting jobs start.
+    """Return the chart of the jobs of each host, their expected ends, and the starts of the waiting jobs.
 
     Parameters
     ----------
     document
         As ``apples.queue/1``.
     past
-        As of `occupied`.
+        As in `occupied`.
     """
     now, jobs = document["time"], document["jobs"]
     held: dict[str, list[Occupied]] = {host: [] for host in drawn_hosts(document["hosts"])}
@@ -145,7 +145,7 @@ def queue_chart(document: Document, past: Mapping[str, Sequence[str]]) -> Markup
 
 
 def _boxes(job: Occupied, now: float, scale: Scale) -> Iterator[Box]:
-    """Yield the time of a job on its host: measured, and expected."""
+    """Yield the boxes of a job on its host: past time, and expected time."""
     end = 0.0 if job.until is None else job.until - now
     if end > scale.low:
         yield Box(job.since - now, end, "box fill-2" if job.until else "run", name=job.job)
@@ -154,7 +154,7 @@ def _boxes(job: Occupied, now: float, scale: Scale) -> Iterator[Box]:
 
 
 def host_map(hosts: Sequence[Document]) -> Markup:
-    """Return all hosts as cells, in the order of the list; a path a state, so that a thousand weigh little."""
+    """Return all hosts as cells, in the order of the list; one path for each state keeps large maps small."""
     steps: dict[str, list[str]] = {}
     for k, one in enumerate(hosts):
         row, column = divmod(k, ROW)
@@ -173,7 +173,7 @@ def host_map(hosts: Sequence[Document]) -> Markup:
 
 
 def counts_of(hosts: Sequence[Document]) -> list[tuple[str, int]]:
-    """Return how many hosts are in each state, by its name."""
+    """Return the number of hosts in each state, sorted by state."""
     counts: dict[str, int] = {}
     for one in hosts:
         counts[one["state"]] = counts.get(one["state"], 0) + 1
@@ -181,7 +181,7 @@ def counts_of(hosts: Sequence[Document]) -> list[tuple[str, int]]:
 
 
 def strip_bar(hosts: Sequence[str], rows: Sequence[int]) -> Markup:
-    """Return the strips of a job beside each other, as wide as their rows."""
+    """Return the strips of a job beside each other, with widths in proportion to their rows."""
     ends = [0, *accumulate(rows)]
     boxes = [
         Box(left, right, f"box fill-{k % len(FILLS)}")

@@ -76,7 +76,7 @@ class Cluster:
     directory
         The directory of its journal and socket.
     folder
-        Folder with host lists, one of which may be the scheduler's.
+        Folder with host lists; the scheduler's may be among them.
     weather
         Gives the remembered values of hosts.
     seconds
