@@ -1,7 +1,7 @@
-"""`LaunchPlan`: everything an actuator is told, and the task document that the program gets.
+"""`LaunchPlan`: the input of an actuator, and the task document for the program.
 
-The agent decides and builds a plan (`apples.agent.launching`); an actuator carries it out. A plan holds no
-forecast and no model: strips, command lines, deadlines, quotas, and what is known of the hosts.
+The agent decides and builds a plan (`apples.agent.launching`); an actuator carries it out. A plan has strips,
+command lines, time limits, quotas and findings about the hosts, but no forecast and no model.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from apples.ui.units import counted, in_one_line, some
 SCHEMA = "apples.task/1"
 PROGRESS_SECONDS = 0.25
 SILENCE_SECONDS = 60.0
-"""The least time a program may say nothing before it counts as hung."""
+"""Minimum silence of a program after which it counts as hung."""
 
 MAX_ASSUMED_SECONDS = 7 * 86400.0
-"""A run that is predicted to take longer by an assumed speed is not started: the speed is the mistake."""
+"""Longest predicted run that is started with an assumed speed; a longer one suggests that the speed is wrong."""
 
 Parameters = Mapping[str, int | float | str]
 
 
 def refuse_assumed_weeks(unmeasured: Sequence[str], seconds: float) -> None:
-    """Refuse a run whose long prediction stands on hosts of unknown speed.
+    """Reject a run if its long prediction depends on hosts of unknown speed.
 
     Parameters
     ----------
     unmeasured
-        The hosts of the run whose speed was neither given nor measured.
+        Hosts of the run with a speed that was neither given nor measured.
     seconds
-        Predicted for the whole run.
+        Predicted seconds of the whole run.
 
     Raises
     ------
@@ -58,20 +58,20 @@ def refuse_assumed_weeks(unmeasured: Sequence[str], seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HostProgram:
-    """How the application is started on one host.
+    """The command lines of the application on one host.
 
     Attributes
     ----------
     host
         The host, as the host list describes it.
     implementation
-        The template's implementation that runs there; empty: the template has only one.
+        The template's implementation for this host; empty: the template has only one.
     local
-        The command line where the host is a part of this machine: with this interpreter.
+        The command line if the host is a part of this machine, with this interpreter.
     remote
-        The command line where the host is another machine: with the host's own interpreter.
+        The command line if the host is another machine, with the host's own interpreter.
     files
-        Words of `remote` that are files of the template's folder, which the host may keep in its own directory.
+        Words of `remote` that are files of the template's folder; the host may have them in its own directory.
     """
 
     host: Host
@@ -92,13 +92,13 @@ class Strip:
     first_row, rows
         Rows ``first_row`` to ``first_row + rows - 1`` of the data are the host's.
     ranks
-        How many processes share them: the host's slots, but never more than its rows.
+        Number of processes that share the rows: the host's slots, but at most its rows.
     first_column, columns
-        Of a rectangle likewise; None and None are all columns.
+        Columns of a rectangle, as for rows; None: all columns.
     threads
-        Of the one rank, where the implementation is by threads; 0: each rank has one.
+        Number of threads of the only rank, if the implementation uses threads; 0: each rank has one thread.
     messages
-        Bytes that each of the ranks sends to each of them; empty: nobody knows.
+        Bytes that each rank sends to each other rank; empty: unknown.
     """
 
     program: HostProgram
@@ -118,14 +118,14 @@ class Strip:
 
 @dataclass(frozen=True, slots=True)
 class MalleableLimits:
-    """What a malleable job may ever use.
+    """The hosts that a malleable job may ever use.
 
     Attributes
     ----------
     programs
-        Every host it may be moved to, in the order of the host list.
+        Every host to which the job may move, in the order of the host list.
     minimum, maximum
-        The user's limits in hosts; a maximum of 0 is none.
+        The user's limits of the number of hosts; a maximum of 0 means no limit.
     """
 
     programs: tuple[HostProgram, ...]
@@ -135,7 +135,7 @@ class MalleableLimits:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """One run, ready to be started: all that an actuator may know.
+    """One run, ready to start: the complete input of an actuator.
 
     Attributes
     ----------
@@ -148,24 +148,25 @@ class LaunchPlan:
     rows
         Rows of the whole data.
     hosts
-        The host list: logins, ssh configuration, and the hosts that are not used.
+        The host list: logins, ssh configuration, and also the unused hosts.
     iterations, iteration_seconds
-        How many iterations the run takes, and the predicted seconds of one.
+        Number of iterations of the run, and the predicted seconds of one.
     silence_seconds
-        The longest time without a sign of life from the program: well above the prediction.
+        Time limit from one output line of the program to the next, well above the prediction.
     cpu_quotas
-        By host: how many CPUs a host gets that the host list describes, unmeasured, as slower than this machine.
+        Host -> CPUs, for hosts that the host list describes as slower than this machine and whose speed is not
+        measured.
     findings
-        By host: what was found on those that were looked at from inside.
+        Host -> results of the checks on that host (`preflight`).
     malleable
-        What the job may ever use; None where the program is not malleable.
+        Hosts that the job may ever use; None if the program is not malleable.
     needs
-        What a host must have, for those that can be looked at only when the queue has given them.
+        Requirements of a host, for hosts that can be checked only after the queue has allocated them.
     distances
-        Host -> other host -> what a byte between them costs beside one between the nearest (`host_distances`);
-        empty where all are as far.
+        Host -> other host -> cost of a byte between them, relative to the nearest pair (`host_distances`); empty
+        if all pairs are equal.
     partitions
-        How the program is to cut its data, as ``redundant:4``; empty: as it does.
+        The data partition that the program must use, for example ``redundant:4``; empty: the program's default.
     """
 
     application: str
@@ -197,7 +198,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True, slots=True)
 class HostSurvey:
-    """What an actuator is to look at before a plan is carried out: the hosts, and what they must have.
+    """The hosts that an actuator must check before the start, and their requirements.
 
     Attributes
     ----------
@@ -206,11 +207,11 @@ class HostSurvey:
     allowed
         The hosts that the user's constraints allow.
     needs
-        What a host must have to run the program.
+        Requirements of a host for running the program.
     findings
-        By host: what is known already.
+        Host -> results of earlier checks.
     malleable
-        Whether the job is to be moved while it runs: its hosts need this version of apples then.
+        Whether the job may move while it runs; its hosts then need this version of apples.
     """
 
     hosts: HostList
@@ -225,19 +226,19 @@ class HostSurvey:
 
     @property
     def unseen(self) -> tuple[Host, ...]:
-        """The allowed hosts that nobody has looked at."""
+        """The allowed hosts without findings."""
         return tuple(host for host in self.allowed if host.name not in self.findings)
 
 
 def strips_of(
     allocations: Sequence[Allocation], program: Callable[[Allocation], HostProgram]
 ) -> tuple[Strip, ...]:
-    """Return the strips of a schedule's allocations, one after the other, or their rectangles.
+    """Return the strips of a schedule's allocations in order, or their rectangles.
 
     Raises
     ------
     LaunchError
-        No host, or strips that are no whole rows or less than one. Permanent.
+        The schedule has no host, or the rows of a strip are not a whole number above 0. Permanent.
     """
     if not allocations:
         raise LaunchError("the schedule uses no host", code="schedule-empty")
@@ -261,7 +262,7 @@ def strips_of(
 
 
 def ranks_of_hosts(strips: Sequence[Strip]) -> list[tuple[Strip, int]]:
-    """Return each host's first strip and all its ranks: of several tasks it has a strip of each."""
+    """Return each host's first strip and its total ranks: a host may have a strip of each of several tasks."""
     found: dict[str, tuple[Strip, int]] = {}
     for strip in strips:
         first, ranks = found.get(strip.host.name, (strip, 0))
@@ -283,7 +284,7 @@ def run_task(
     output
         Directory the program may write to.
     save
-        Whether it is asked to keep its result there.
+        Whether the program must save its result there.
     """
     return {
         "schema": SCHEMA,
@@ -321,7 +322,7 @@ def run_task(
 def calibrate_task(
     implementation: str, parameters: Parameters, sizes: Sequence[int], threads: int = 0
 ) -> dict[str, Any]:
-    """Return the task document that measures one implementation on strips of `sizes` rows, by so many threads.
+    """Return the task document that measures one implementation on strips of `sizes` rows.
 
     Examples
     --------

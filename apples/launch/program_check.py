@@ -1,4 +1,4 @@
-"""Checks that a program keeps the application protocol, by running it: ``apples doctor --program``."""
+"""Check that a program follows the application protocol, by running it: ``apples doctor --program``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apples.resources import Host
 from apples.ui.units import listed
 
 Piece = Mapping[str, int]
-"""What one host has: an entry of a task's partition without the host."""
+"""Rows (and columns) of one host: an entry of a task's partition without the host."""
 HOSTS = {"first": 2, "second": 1}
 """Two hosts and three ranks: the smallest partition in which both neighbours and slots occur."""
 ALONE = {"first": 1}
@@ -26,20 +26,21 @@ PAIR = {"first": 1, "second": 1}
 THREE = {"first": 1, "second": 1, "third": 1}
 MAX_THREADS = 3
 UNEQUAL = {"few": 1, "many": 1}
-"""Two hosts of which one gets a twentieth of the rows: what they compute tells whether the rows are used."""
+"""Two hosts; the first gets a twentieth of the rows. Their computing times show whether the program uses the
+rows."""
 FEW = 20
 MIN_SECONDS = 1e-3
-"""Of computing, to tell anything from."""
+"""Minimum computing time for a judgment."""
 TRIES = 3
-"""A busy machine may stop the host with few rows; what it computes otherwise is the least of so many runs."""
+"""Number of runs of which the least ratio counts: a busy machine may delay the host with few rows in one run."""
 SILENCE_SECONDS = 60.0
 PROGRESS_SECONDS = 1e-6
-"""As often as the program can."""
+"""Interval of progress events: so short that the program reports as often as it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim about the program, and whether it held; `ok` is None where nothing was there to check it on."""
+    """One claim about the program, and whether it holds; `ok` is None if it could not be checked."""
 
     name: str
     ok: bool | None
@@ -48,7 +49,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ProblemSize:
-    """Parameters of a program, and how many rows and columns its grid has at them; columns only for rectangles."""
+    """Parameters of a program, and the rows and columns of its grid at them; columns only for rectangles."""
 
     parameters: Parameters
     rows: int
@@ -63,23 +64,23 @@ def check_program(
     by_threads: Collection[str] = (),
     sweeps: Mapping[str, int] | None = None,
 ) -> list[Check]:
-    """Return the checks of a program and all its implementations, each made whatever came before it.
+    """Return the results of all checks of a program's implementations; a failure does not stop later checks.
 
     Parameters
     ----------
     programs
         Implementation name -> argument list.
     small
-        The program runs on up to five partitions at this size for each implementation, one with a strip as small
-        as there are, and calibrates; at least 3 rows.
+        Size for correctness checks, with at least 3 rows. Each implementation runs on up to five partitions, one
+        of them with a strip of minimum size, and calibrates.
     telling
-        Large enough that the time a host computes tells how many rows it has.
+        Size for timing: large enough that a host's computing time depends on its number of rows.
     of_rectangles
-        Implementations whose template says that they take rectangles: these are run on some too.
+        Implementations that take rectangles by their template; they also run on rectangles.
     by_threads
-        Implementations that are one process: these are run on one host, by one thread and by three.
+        Implementations with a single process; they run on one host, with one thread and with three.
     sweeps
-        By implementation: the rows of a border, and so the fewest of a strip; 1 if not named.
+        Implementation -> rows of a border, which is the minimum size of a strip; default 1.
     """
     checks: list[Check] = []
     for name, program in programs.items():
@@ -103,7 +104,7 @@ class Conformance:
     least_rows: int = 1
 
     def checks(self) -> Iterator[Check]:
-        """Yield one check after another; each runs the program for real."""
+        """Yield the result of each check; each check runs the program."""
         digests, worked, rows = dict[str, str](), 0, self.small.rows
         third, sixth = max(self.least_rows, rows // 3), max(self.least_rows, rows // 6)
         partitions = {
@@ -140,13 +141,13 @@ class Conformance:
                 if outcome.sha256:
                     digests[label] = outcome.sha256
                 contents = self._contents(label, events, outcome, list(ranks))
-                # What holds on equal ranks is repeated for unequal ones only where it fails.
+                # For partitions of unequal strips, only failures are reported; the successes would repeat.
                 yield from (one for one in contents if label not in uneven or one.ok is False)
         yield Check(f"{self.name}: the result does not depend on the partition", *_alike(digests))
         claim = "computes on the rows it is given"
         if not self.by_threads:  # one process has all rows
             yield self._tried_if(worked == len(partitions), claim, self._uses_its_rows)
-        # What cannot run at all has refused nothing.
+        # A program that never runs would fail this task too, which proves nothing.
         yield self._tried_if(worked > 0, "refuses a task of an unknown mode", self._refusal)
         yield self._tried("calibrates", self._calibrate)
 
@@ -206,7 +207,7 @@ class Conformance:
     def _contents(
         self, label: str, events: Sequence[Event], outcome: Outcome, hosts: Sequence[str]
     ) -> Iterator[Check]:
-        """Yield what must hold of the events of a run that worked."""
+        """Yield the checks of the events of a successful run."""
         where = f"{self.name} on {label}"
         ready = sum(isinstance(event, Ready) for event in events)
         yield Check(f"{where}: reports 'ready' once", ready == 1, f"{ready} times")
@@ -228,7 +229,7 @@ class Conformance:
         yield Check(f"{where}: gives a digest", bool(outcome.sha256), outcome.sha256)
 
     def _uses_its_rows(self) -> str:
-        """Give two hosts very unequal strips, and see whether what they compute is as unequal."""
+        """Give two hosts very unequal strips; check that their computing times are as unequal."""
         rows = self.telling.rows
         strips = [max(1, rows // FEW), rows - max(1, rows // FEW)]
         given = strips[0] / strips[1]
@@ -257,7 +258,7 @@ class Conformance:
         )
 
     def _refusal(self) -> str:
-        """Give the program a mode that does not exist; it must fail and not say done."""
+        """Give the program an unknown mode; it must fail without a ``done`` event."""
         task = self._task(self.small, _strips([self.small.rows]), ALONE, "")
         task |= {"mode": "no-such-mode", "output": None}
         try:
@@ -276,12 +277,12 @@ class Conformance:
 
 
 def _strips(rows: Sequence[int]) -> list[Piece]:
-    """Return what hosts with so many rows have, one after the other."""
+    """Return the pieces of hosts with these numbers of rows, in order."""
     return [{"first_row": sum(rows[:k]), "rows": count} for k, count in enumerate(rows)]
 
 
 def _columns(rows: int, columns: int) -> list[Piece]:
-    """Return two columns, two thirds of the grid and the rest: the ranks of the first are beside the second."""
+    """Return two pieces of whole columns, two thirds of the grid and the rest; they border on each other."""
     left = columns - columns // 3
     return [
         {"first_row": 0, "rows": rows, "first_column": first, "columns": count}
@@ -296,9 +297,9 @@ class UntoldError(ApplicationError):
 
 
 def _alike(digests: Mapping[str, str]) -> tuple[bool | None, str]:
-    """Return whether runs on several partitions have one result, and the partitions that have another.
+    """Return whether runs on several partitions gave equal results, and which partitions differ.
 
-    The result on one rank, or by one thread, is the right one, else the first.
+    The reference is the result on one rank or by one thread, else the first result.
 
     Examples
     --------
@@ -315,7 +316,7 @@ def _alike(digests: Mapping[str, str]) -> tuple[bool | None, str]:
 
 
 def _computing(times: HostTimes) -> float:
-    """Return what a host computed: on the processor where the program says that, for others cannot lengthen it."""
+    """Return the computing time of a host: processor time if reported, since other processes do not change it."""
     if times.processor_seconds is None:
         return times.compute_seconds
     return times.processor_seconds
@@ -326,4 +327,4 @@ def _outcome(events: Sequence[Event]) -> Outcome | None:
 
 
 def _quiet(_line: str) -> None:
-    """Let the program's talk pass unheard; its last words are in the error."""
+    """Discard a line of the program's output; an error message has the last lines."""

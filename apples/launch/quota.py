@@ -1,8 +1,8 @@
-"""CPU quotas: cgroups that make a part of this machine as slow as the host it stands for.
+"""CPU quotas: cgroups that make a part of this machine as slow as the host that it emulates.
 
-A cgroup is named ``apples-JOB-HOST`` and goes with its run. Version 1 of the kernel's interface wherever
-the ``cpu`` controller is mounted, version 2 wherever the group this process is in, or one above it, was
-delegated. Where neither is writable the reason says so, and runs go on without quotas.
+A cgroup is named ``apples-JOB-HOST`` and removed after its run. Version 1 of the kernel's interface is used if the
+``cpu`` controller is mounted there; version 2 if the group of this process, or a group above it, was delegated. If
+neither is writable, runs continue without quotas and print the reason.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from apples.errors import LaunchError
 from nws import parse_groups, parse_mounts
 
 PERIOD_MICROSECONDS = 10_000
-"""Short, so that a sweep is throttled within itself and not only every tenth one."""
+"""Quota period: short, so that each sweep of the program is throttled evenly, not one sweep in ten completely."""
 MIN_QUOTA_MICROSECONDS = 1_000
-"""The kernel refuses less."""
+"""The kernel's minimum."""
 MAX_PERIOD_MICROSECONDS = 1_000_000
 PREFIX = "apples-"
 STALE_SECONDS = 600.0
@@ -29,21 +29,21 @@ MAX_NAME = 255
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """Where cgroups with a CPU quota can be made.
+    """A place for cgroups with a CPU quota.
 
     Attributes
     ----------
     root
-        The directory new groups go into.
+        The parent directory of new groups.
     version
-        1 or 2, of the kernel's interface.
+        Version of the kernel's interface: 1 or 2.
     """
 
     root: Path
     version: int
 
     def create(self, name: str, cpus: float) -> Path:
-        """Make a group whose processes together get `cpus` CPUs, and return its directory."""
+        """Create a group that limits its processes together to `cpus` CPUs; return its directory."""
         group = self.root / name
         group.mkdir()
         try:
@@ -62,7 +62,7 @@ class Controller:
         (group / "cpu.cfs_quota_us").write_text(str(quota))
 
     def sweep(self, older_than: float = STALE_SECONDS) -> None:
-        """Remove empty groups that runs left behind which were killed with all their guards."""
+        """Remove old empty groups of runs that were killed together with their supervisors."""
         now = time.time()
         for group in self.root.glob(f"{PREFIX}*"):
             with contextlib.suppress(OSError):
@@ -72,18 +72,18 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The groups one run needs.
+    """The cgroups of one run.
 
     Attributes
     ----------
     controller
-        Where they are made; None where that is not possible or none is needed.
+        The place of the groups; None if quotas are impossible or not needed.
     cpus
-        Host -> CPUs it is to get.
+        Host -> its CPUs.
     groups
         Host -> directory of its group.
     warnings
-        Hosts that will run faster than planned, one line each.
+        A line for each host that will run faster than planned.
     """
 
     controller: Controller | None = None
@@ -98,12 +98,12 @@ class Quotas:
         job: str,
         controller: Callable[[], Controller | str] | None = None,
     ) -> Quotas:
-        """Return the groups for hosts that are to get so many CPUs; makes none of them yet.
+        """Return the groups for hosts with these CPUs; creates none of them yet.
 
         Parameters
         ----------
         controller
-            Returns where groups can be made, or why they cannot; by default `find`.
+            Returns the place for groups, or the reason why quotas are impossible; by default `find`.
         """
         found = (controller or find)() if cpus else ""
         if isinstance(found, Controller):
@@ -116,12 +116,12 @@ class Quotas:
         return cls(warnings=tuple(lines))
 
     def create(self) -> None:
-        """Make the groups.
+        """Create the groups.
 
         Raises
         ------
         LaunchError
-            The kernel refused one.
+            The kernel rejected a group.
         """
         if self.controller is None:
             return
@@ -138,7 +138,7 @@ class Quotas:
                 ) from None
 
     def joined(self, host: str) -> str:
-        """Return the file a process of `host` writes itself into, empty where it has no group."""
+        """Return the ``cgroup.procs`` file of a host's group; empty if it has no group."""
         return str(self.groups[host] / "cgroup.procs") if host in self.groups else ""
 
 
@@ -167,7 +167,7 @@ def group_name(job: str, host: str) -> str:
 
 
 def find(proc: Path = Path("/proc/self")) -> Controller | str:
-    """Return where this process may make groups with a quota, or the reason why it cannot.
+    """Return the place where this process may create groups with a quota, or the reason why it cannot.
 
     Examples
     --------
@@ -184,13 +184,13 @@ def find(proc: Path = Path("/proc/self")) -> Controller | str:
 
 
 def writable() -> str | None:
-    """Return why this process cannot set CPU quotas, None where it can."""
+    """Return the reason why this process cannot set CPU quotas; None if it can."""
     found = find()
     return found if isinstance(found, str) else None
 
 
 def _candidates(proc: Path) -> list[tuple[int, Path]]:
-    """Return directories to try, best first: this process's own v1 group, then v2 groups upwards."""
+    """Return candidates of interface version and directory: this process's v1 group, then v2 groups upwards."""
     try:
         groups = parse_groups((proc / "cgroup").read_text())
         mounts = parse_mounts((proc / "mountinfo").read_text())
@@ -207,7 +207,7 @@ def _candidates(proc: Path) -> list[tuple[int, Path]]:
 
 
 def _refusal(root: Path, version: int) -> str | None:
-    """Return why no group with a quota can be made in `root`: tried for real, and removed again."""
+    """Return the reason why a group with a quota cannot be created in `root`; None if a trial succeeds."""
     if version == 2 and not _delegated(root):
         return f"{root}: the cpu controller is not delegated"
     controller = Controller(root, version)

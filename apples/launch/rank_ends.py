@@ -1,6 +1,6 @@
-"""How a rank ended: the exit codes that mpiexec prints, and the kernel's counters of kills for lack of memory.
+"""Determine how a rank ended, from mpiexec's exit codes and the kernel's counters of out-of-memory kills.
 
-Standard library only: supervisors load this, here and on other hosts.
+Standard library only: supervisors load this module, on this machine and on other hosts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from apples.launch.job_processes import read, zombie_status
 
 THIS_MACHINE = "127.0.0.1"
-"""Address of the only proxy of an mpiexec that runs ranks on its own machine."""
+"""Address of mpiexec's only proxy if all ranks run on its own machine."""
 EXIT_CODES = re.compile(
     r"(?:\[mpiexec@[^\]]*\] Exit codes: )?\[([^\]]+)\] (-?[0-9]{1,5}(?:,-?[0-9]{1,5})*)"
 )
@@ -21,9 +21,9 @@ EXIT_CODES = re.compile(
 
 
 class ExitCodes:
-    """How each rank ended, from the lines that ``mpiexec -print-all-exitcodes`` prints when it ends.
+    """The end of each rank, from the lines that ``mpiexec -print-all-exitcodes`` prints when it ends.
 
-    It prints a line for each proxy, in the order of the machine file, and none for a proxy that was lost.
+    mpiexec prints a line for each proxy in the order of the machine file, except for lost proxies.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class ExitCodes:
     Attributes
     ----------
     ends
-        How a rank ended, by its number; a rank of which mpiexec got no status is left out.
+        Rank -> its end in words; ranks without a status in mpiexec are left out.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class ExitCodes:
         self._printed = 0
 
     def take(self, line: str) -> bool:
-        """Take in a line of mpiexec's; return whether it has exit codes."""
+        """Parse a line of mpiexec; return whether it has exit codes."""
         match = EXIT_CODES.fullmatch(line)
         left = self._first[self._printed :]
         place = next(
@@ -86,23 +86,23 @@ def is_end(status: int) -> bool:
 
 
 def how_unreaped(pid: int) -> str:
-    """Return how a process ended that its parent has not reaped yet; empty if it was reaped.
+    """Return how a process ended if its parent has not reaped it yet; otherwise empty.
 
     A proxy of hydra may fail when a rank ends, before it reports the rank's status. For example, it stops at a
-    broken pipe while it answers a rank that was killed, and mpiexec then prints no exit codes.
+    broken pipe while it answers a killed rank, and mpiexec then prints no exit codes.
     """
-    # A kernel that denies access shows 0, so exit code 0 is left to mpiexec.
+    # A kernel that denies access shows 0. Therefore exit code 0 is taken from mpiexec only.
     return how_it_ended(status) if (status := zombie_status(pid)) else ""
 
 
 def with_memory(how: str, memory: str) -> str:
-    """Return how a rank ended: `how`, or `memory` if that explains a kill or `how` is unknown.
+    """Return the end of a rank: `memory` if `how` is unknown or a SIGKILL, else `how`.
 
     Parameters
     ----------
     memory
-        `OutOfMemoryKills.how_it_ended`, or a supervisor's report that may have it. Its counters count other
-        processes of the machine too, so a known end that is no SIGKILL stands.
+        Result of `OutOfMemoryKills.how_it_ended`, or a supervisor's report that may contain it; empty: unknown.
+        The counters include other processes of the machine, so they never replace a known end other than SIGKILL.
 
     Examples
     --------
@@ -116,7 +116,7 @@ def with_memory(how: str, memory: str) -> str:
 
 
 def how_it_ended(status: int) -> str:
-    """Return how a process ended, from its wait status.
+    """Return the end of a process in words, from its wait status.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def how_it_ended(status: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return a signal's name; its number if it has none.
+    """Return the name of a signal; ``signal NUMBER`` if it has no name.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def signal_name(number: int) -> str:
 
 
 class OutOfMemoryKills:
-    """The kernel's kills for lack of memory since now: in the cgroup of a process, and on the machine."""
+    """Counts out-of-memory kills by the kernel from now on, in the cgroup of a process and on the machine."""
 
     def __init__(self, pid: int) -> None:
         self._file = memory_account(
@@ -155,7 +155,7 @@ class OutOfMemoryKills:
         return oom_kills(read(self._file)), oom_kills(read("/proc/vmstat"))
 
     def how_it_ended(self) -> str:
-        """Return how the process ended if the kernel has killed one for lack of memory meanwhile, else nothing."""
+        """Return words for an out-of-memory kill if the kernel made one since the creation; else empty."""
         group, machine = (
             now - before for now, before in zip(self._count(), self._before, strict=True)
         )
@@ -170,7 +170,7 @@ class OutOfMemoryKills:
 
 
 def oom_kills(account: bytes) -> int:
-    r"""Return the number beside ``oom_kill`` in a file of the kernel's; 0 where there is none.
+    r"""Return the value of ``oom_kill`` in the text of a kernel file; 0 without such a line.
 
     Examples
     --------
@@ -185,12 +185,12 @@ def oom_kills(account: bytes) -> int:
 
 
 def memory_account(groups: str, mounts: str) -> str:
-    r"""Return the file in which the kernel counts what it killed in a process's group; empty where none is seen.
+    r"""Return the path of the kernel's file with the memory kills of a process's cgroup; empty if unknown.
 
     Parameters
     ----------
     groups, mounts
-        The process's ``cgroup`` and this one's ``mountinfo``.
+        Text of the process's ``/proc/PID/cgroup`` and of ``/proc/self/mountinfo``.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""Turns this process into one rank: on its host's CPUs, in its host's cgroup, never outliving its launcher.
+"""Turn this process into one rank: on its host's CPUs, in its host's cgroup, killed when its launcher dies.
 
-Run by path as ``python -I -S rank_wrapper.py LAUNCH_FILE HOST_INDEX`` by hydra, and without the index by srun;
-standard library only, and little of it, because every rank starts through here. The program's arguments come from
-the launch file and never pass through a launcher's command line.
+hydra starts it by path as ``python -I -S rank_wrapper.py LAUNCH_FILE HOST_INDEX``; srun does so without the index.
+Standard library only, and few modules of it, because every rank starts through this file. The program's arguments
+come from the launch file, not from the launcher's command line.
 
-The program replaces this process (exec), so a rank is one process. Its end is seen by the supervisor that it
-registered with, through a pidfd; its exit code is printed by the launcher.
+The program replaces this process (exec), so a rank is one process. The supervisor with which the rank registered
+notices its end through a pidfd; the launcher prints its exit code.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ CANNOT_START = 127
 OUTPUT = "output"
 """The file or pipe of the run to which ranks write events."""
 PROCESSES = "processes"
-"""The file of the run in which every rank notes its process number, where the run's supervisor has made it."""
+"""File of the run to which every rank appends its process id, if the supervisor has created it."""
 COUNTING = "APPLES_COUNT_LIBRARY"
-"""The variable that names the library which counts a program's messages (`launch.message_counts`)."""
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it, by the number of its process
+"""Variable with the path of the library that counts a program's messages (`launch.message_counts`)."""
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - MPI's folder for files named by process id
 PLACES = "places.json"
-"""The CPUs of each rank under Slurm, where they were decided."""
+"""File with the CPUs of each rank under Slurm, if they were chosen."""
 
 
 def main() -> NoReturn:
     """Read the launch file and become the rank."""
     by_srun = len(sys.argv) == 2
-    folder = os.path.dirname(os.path.abspath(sys.argv[1]))  # noqa: PTH100, PTH120 - pathlib costs 5 ms a rank
+    folder = os.path.dirname(os.path.abspath(sys.argv[1]))  # noqa: PTH100, PTH120 - pathlib loads in 5 ms
     with open(sys.argv[1], encoding="utf-8") as stream:  # noqa: PTH123 - likewise
         launch = json.load(stream)
     if by_srun:
         rank = int(os.environ["SLURM_PROCID"])
         entry = target(launch["hosts"], rank)
     else:
-        die_with(
-            os.getppid()
-        )  # not under srun: the parent of its tasks is a thread that may end before them
+        # Not under srun: the parent of its tasks is a thread that may end before them.
+        die_with(os.getppid())
         rank = int(os.environ.get("PMI_RANK", "0"))
         entry = launch["hosts"][int(sys.argv[2])]
     become(entry, launch, folder, rank, by_srun=by_srun)
@@ -70,11 +69,11 @@ def become(
         if task:
             os.environ["APPLES_TASK"] = os.path.join(folder, task)  # noqa: PTH118 - as above
         os.chdir(entry["directory"] if by_srun else launch["directory"])
-        # Python ignores these two, and a program would inherit that.
+        # Python ignores these two signals, and the program would inherit that.
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         program = entry["program"]
-        if by_srun:  # over ssh the host agent has filled it in
+        if by_srun:  # over ssh the host agent has replaced it already
             program = [word.replace("{python}", sys.executable) for word in program]
         os.execvp(program[0], program)  # noqa: S606 - an argument list, no shell
     except OSError as error:
@@ -86,22 +85,22 @@ def become(
 
 
 def die_with(parent: int) -> None:
-    """Ask the kernel to kill this process, and the program after exec, when its parent dies; exit if it did."""
+    """Let the kernel kill this process (also after exec) when its parent dies; exit if it is dead already."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent or parent == 1:
         os._exit(CANNOT_START)
 
 
 def _register(folder: str, rank: int) -> None:
-    """Send this rank's process number to the supervisor, and note it for the cleanup after a killed supervisor."""
+    """Send this rank's process id to the supervisor, and note it for a cleanup if the supervisor is killed."""
     _write_line(folder, "ranks", f"{rank} {os.getpid()}")
     _write_line(folder, PROCESSES, str(os.getpid()))
 
 
-# Process numbers come again. libfabric opens a file of /dev/shm by number before it makes it anew:
-# with the file of a killed rank, MPI_Init ends with "Message truncated" or never.
+# The kernel reuses process ids. libfabric opens the file of its process id in /dev/shm before it creates a new
+# one. With the file of a killed rank, MPI_Init fails with "Message truncated" or hangs.
 def _remove_predecessors() -> None:
-    """Remove what killed processes of this number left in shared memory: MPI would take it for this one's."""
+    """Remove shared memory files of killed processes with this process id; MPI would use them for this rank."""
     own = f"{os.getpid()}:{os.getuid()}:"
     with contextlib.suppress(OSError):
         for name in os.listdir(SHARED_MEMORY):  # noqa: PTH208 - pathlib is slow to load
@@ -110,15 +109,16 @@ def _remove_predecessors() -> None:
 
 
 def _write_to_pipes(folder: str, rank: int) -> None:
-    """Write to the pipes of the run and not through the launcher, which drops the last output of an abort."""
-    # hydra's proxy ends, or stops serving MPI, when the output pipes of all its ranks are closed: one stays open.
+    """Write to the pipes of the run, not through the launcher, which drops the last output of an abort."""
+    # hydra's proxy ends or stops serving MPI when all its ranks have closed their output pipes. Keep a duplicate
+    # open.
     os.set_inheritable(os.dup(1), True)
     for names, standard in (((OUTPUT,), 1), ((f"errors-{rank}", "errors"), 2)):
         for name in names:
             try:
                 pipe = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK)  # noqa: PTH118
             except OSError:
-                continue  # no reader: the command was started by hand, or the rank has no pipe of its own
+                continue  # no reader: the command was started by hand, or this rank has no own pipe
             os.set_blocking(pipe, True)
             os.dup2(pipe, standard)
             os.close(pipe)
@@ -126,7 +126,7 @@ def _write_to_pipes(folder: str, rank: int) -> None:
 
 
 def _place(entry: dict[str, Any], rank: int) -> None:
-    """Go to the host's cgroup and CPUs."""
+    """Move this process to the host's cgroup and CPUs."""
     if entry["cgroup"]:
         with open(entry["cgroup"], "w", encoding="ascii") as stream:  # noqa: PTH123 - pathlib is slow to load
             stream.write("0")
@@ -142,7 +142,7 @@ def _place(entry: dict[str, Any], rank: int) -> None:
 
 
 def _count_messages(host: str) -> None:
-    """Let the program be loaded with the library that counts its messages, where that is wanted."""
+    """If requested, preload the library that counts messages into the program."""
     if library := os.environ.get(COUNTING):
         others = os.environ.get("LD_PRELOAD", "")
         os.environ["LD_PRELOAD"] = f"{library}:{others}" if others else library
@@ -150,19 +150,19 @@ def _count_messages(host: str) -> None:
 
 
 def _write_to_file(rank: int) -> None:
-    """Under Slurm the first rank writes to the file that the follower reads; srun would hold its lines back."""
+    """Let the first rank under Slurm write to the file that the follower reads; srun would delay its lines."""
     if rank == 0:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         os.dup2(os.open(OUTPUT, flags, 0o600), 1)
 
 
 def _take_place(folder: str, rank: int) -> None:
-    """Go to the CPUs that were decided for this rank, among those its task of Slurm was given."""
+    """Bind this process to the CPUs chosen for its rank, if Slurm gave them to its task."""
     try:
         with open(os.path.join(folder, PLACES), encoding="ascii") as stream:  # noqa: PTH118, PTH123
             places = json.load(stream)
     except FileNotFoundError:
-        return  # it was said why
+        return  # the reason was printed already
     if not places:
         return
     if set(places[rank]) <= os.sched_getaffinity(0):
@@ -182,7 +182,7 @@ def target(hosts: list[dict[str, Any]], rank: int) -> dict[str, Any]:
 
 
 def _write_line(folder: str, name: str, line: str) -> None:
-    """Write a line to a pipe or file of the run; there is none where the command was started by hand."""
+    """Write a line to a pipe or file of the run; do nothing if it is missing (command started by hand)."""
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND
     try:
         pipe = os.open(os.path.join(folder, name), flags)  # noqa: PTH118
@@ -191,7 +191,7 @@ def _write_line(folder: str, name: str, line: str) -> None:
     try:
         os.write(pipe, f"{line}\n".encode())
     except OSError:
-        return  # the supervisor is gone, or does not read
+        return  # the supervisor is gone or does not read
     finally:
         os.close(pipe)
 

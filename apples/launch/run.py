@@ -1,9 +1,9 @@
-"""One run of a program, seen through the application protocol: its events, its deadlines, its end.
+"""Follow one run of a program through the application protocol: its events, its time limits, its end.
 
-The program's own ``done`` is the only success. A rank that ends before it, a launcher that dies, silence:
-each ends the whole run with an error that says which. `Run` is the protocol with its deadlines, `RunExecution`
-what an actuator hands back of it, `started` the start with a second try; the words for the end are those of
-`apples.launch.endings`.
+Only the program's event ``done`` means success. If a rank ends before it, the launcher dies or the program is
+silent for too long, the whole run ends with an error that names the reason (`apples.launch.endings`). `Run`
+implements the protocol and its time limits. `RunExecution` is the `Execution` that an actuator returns. `started`
+starts a run and tries a second time after a fault of the launcher.
 """
 
 from __future__ import annotations
@@ -62,17 +62,17 @@ from apples.launch.remote.connection import HostConnection
 
 STARTUP_SECONDS = 120.0
 PATIENCE_SECONDS = 1.5
-"""From the first rank's end, before ``done``, to the end of all: time for its last words."""
+"""Time from the first rank's end without ``done`` to the end of the run, in which its last lines may arrive."""
 FAREWELL_SECONDS = 5.0
-"""From ``done`` to the end of all ranks; after it they are ended."""
+"""Time limit for all ranks to end after ``done``; after it they are killed."""
 READER_SECONDS = 0.05
-"""Until a thread that drains output looks again whether it is to end, while another thread reads."""
+"""Interval at which a draining thread checks whether it must end, while another thread reads."""
 MAX_ROW_EVENTS = 2000
-"""Events about rows of the result that are kept: a program may say them without end."""
+"""Maximum number of stored row digest events: a program may send them without end."""
 MAX_EARLY = 1000
-"""Progress messages that were taken in and that nobody has asked for yet."""
+"""Maximum number of progress events that were read but not yet yielded."""
 MAX_CHANGES = 1000
-"""The latest changes of hosts that are kept."""
+"""Maximum number of stored changes of hosts; the latest are kept."""
 
 
 class LauncherFaultError(LaunchError):
@@ -82,34 +82,42 @@ class LauncherFaultError(LaunchError):
 
 
 class Run:
-    """A program that was started. Not for more than one thread at a time.
+    """A started program. To be used by one thread at a time.
 
     Parameters
     ----------
     command
-        What to start.
+        The command to start.
     rank_groups
-        The ranks' hosts, in rank order; events about another host are refused.
-    startup_seconds, silence_seconds
-        From the start to ``ready``; the longest time without a line after it.
-    patience_seconds, farewell_seconds
-        How long the last lines of the ranks may take to come once one has ended; how long the ranks may take to
-        end after ``done``.
+        The hosts of the ranks, in rank order; events about other hosts are rejected.
+    startup_seconds
+        Time limit from the start to ``ready``.
+    silence_seconds
+        Time limit from one output line to the next, after ``ready``.
+    patience_seconds
+        Time for the last lines of the ranks to arrive once a rank has ended.
+    farewell_seconds
+        Time limit for the ranks to end after ``done``.
     event_seconds
-        The longest time without an event for the caller after ``ready``, whatever else the program prints.
-    talk, most_lines
-        Receives each line that is no event, of what the program prints only so many.
-    managed, others
-        Whether a job manager supervises the ranks, which may come and go: then only its own end counts. Hosts
-        that may be reported beside those of `rank_groups`; None: a scheduler chooses them as it runs.
+        Time limit from one event for the caller to the next, after ``ready``; other output does not extend it.
+    talk
+        Receives each output line that is not an event.
+    most_lines
+        Limit of the program's lines passed to `talk`.
+    managed
+        Whether a job manager supervises the ranks, which may come and go. Then only the manager's end ends the
+        run.
+    others
+        Hosts that events may name besides those of `rank_groups`; None: any, because a scheduler chooses them
+        later.
     resumes
-        Whether the program goes on from a commit: it says no ``ready`` then, the manager's word takes its place.
+        Whether the program resumes from a commit. It then sends no ``ready``; the manager's event replaces it.
     connections
-        As of `Processes`.
+        As in `Processes`.
     counted
-        Receives what a rank of another machine has counted of its messages, each time it comes.
+        Receives the message counts of a rank on another machine, each time they arrive.
     limit_code
-        The exit code by which the launcher, once it is asked to end, says that a time limit ended the run.
+        Exit code of the launcher, after it was asked to end, which means that a time limit ended the run.
     """
 
     def __init__(
@@ -172,18 +180,18 @@ class Run:
 
     @property
     def directory(self) -> Path:
-        """Where the run keeps its files until its end."""
+        """Directory of the run's files, removed at its end."""
         return self._processes.directory
 
     def until_ready(self) -> Ready | None:
-        """Return the program's ``ready``; None where it goes on from a commit.
+        """Wait for and return the program's event ``ready``; None if it resumes from a commit.
 
         Raises
         ------
         LaunchError
-            It did not come: the program cannot be started, ended, or took too long.
+            The program could not be started, ended, or was not ready in time.
         ApplicationError
-            The program refused its task or broke the protocol.
+            The program rejected its task or violated the protocol.
         """
         for event in self.events():
             if isinstance(event, Ready):
@@ -196,12 +204,12 @@ class Run:
         )
 
     def events(self) -> Iterator[Event]:
-        """Yield the checked events up to and with ``done``; ends early only after `cancel`.
+        """Yield the validated events up to and including ``done``; end early only after `cancel`.
 
         Raises
         ------
         LaunchError, ApplicationError, DeadlineError
-            As the module says; nothing of the run is left then.
+            The run failed (see the module's docstring); no process of it is left.
         """
         try:
             while not self.cancelled:
@@ -222,7 +230,7 @@ class Run:
             raise
 
     def has_progress(self, seconds: float) -> bool:
-        """Whether `events` yields a progress message, ends, or raises without a wait; waits at most `seconds`."""
+        """Whether `events` would yield progress, end, or raise at once; wait for that at most `seconds`."""
         until = time.monotonic() + seconds
         while not (self.cancelled or self._broken):
             if any(isinstance(event, Progress | DoneEvent) for event in self._early):
@@ -242,13 +250,13 @@ class Run:
         return True
 
     def fileno(self) -> int:
-        """Return a descriptor that is readable if `take_in` has something to take in."""
+        """Return a file descriptor that is readable if `take_in` has output to read."""
         return self._processes.fileno()
 
     def take_in(self) -> bool:
-        """Take in the output that is there, without a wait, for `events` to yield; whether more may come.
+        """Read available output without waiting, for `events` to yield; return whether more may arrive.
 
-        Of the progress messages that `events` has not yielded, the latest `MAX_EARLY` stay.
+        Only the latest `MAX_EARLY` progress events that `events` has not yielded are kept.
         """
         if self.cancelled or self._broken:
             return False
@@ -266,7 +274,7 @@ class Run:
         return True
 
     def _next_event(self, seconds: float) -> Event | None:
-        """Take in lines up to the next event; None where none came within `seconds`."""
+        """Read lines up to the next event and return it; None if no event arrived within `seconds`."""
         if self._broken is not None:
             raise self._broken
         if not self._pending:
@@ -279,7 +287,7 @@ class Run:
         return None
 
     def finish(self) -> None:
-        """Wait for the ranks of a run that is done, then end what has not ended."""
+        """Wait for the ranks of a completed run to end, at most `farewell_seconds`; then kill the rest."""
         self._pass_on_pending()
         deadline = time.monotonic() + self._farewell_seconds
         while self._processes.running and (left := deadline - time.monotonic()) > 0:
@@ -287,7 +295,7 @@ class Run:
         self._stop()
 
     def cancel(self) -> None:
-        """End the run; when this returns no process of it is left. May be called again."""
+        """End the run. A normal return guarantees that none of its processes is left. May be called again."""
         self.cancelled = True
         self._stop()
 
@@ -300,12 +308,12 @@ class Run:
             )
 
     def _pass_on_pending(self) -> None:
-        """Pass on what had come with the last event that was looked at."""
+        """Pass on the lines that arrived together with the last processed event."""
         pending, self._pending = self._pending, deque()
         self._pass_on(pending)
 
     def _on_line(self, source: Source, line: bytes) -> Event | None:
-        """Take in one line; return the event it is, if it is one for the caller."""
+        """Process one line; return its event if it is for the caller, else None."""
         if source == "report":
             self._on_report(line.decode())
             return None
@@ -334,7 +342,7 @@ class Run:
 
     @property
     def _deadline(self) -> float:
-        """When patience ends: for the last words, for the next sign of life, or for the first."""
+        """The current deadline: for the last lines, for the next line or event, or for ``ready``."""
         if self._shortened is not None:
             return self._shortened
         if self.ready_after is not None:
@@ -343,7 +351,7 @@ class Run:
 
     @property
     def _patience(self) -> float:
-        """The longest time without a line: more where fewer ranks than at the start share the work."""
+        """Time limit from one line to the next, longer if fewer ranks than at the start share the work."""
         return self.silence_seconds * max(1.0, len(self._hosts) / max(1, self._ranks))
 
     @property
@@ -370,20 +378,20 @@ class Run:
             self._launcher_end = told
 
     def _on_rank_end(self, rank: int, how: str = "") -> None:
-        """Take in that a rank ended, and how if the report has it; mpiexec prints the exit codes when it ends."""
+        """Note that a rank ended, with `how` if the report has it; mpiexec prints the exit codes at its end."""
         self._ended_ranks[rank] = how or self._ended_ranks.get(rank, "")
         self._shorten_deadline(self._patience_seconds)
 
     def _how_it_ended(self, rank: int) -> str:
-        """Return how a rank ended, by mpiexec's exit codes and the supervisor's report."""
+        """Return the end of a rank, from mpiexec's exit codes and the supervisor's report."""
         return with_memory(self._exit_codes.ends.get(rank, ""), self._ended_ranks.get(rank, ""))
 
     def _check(self, event: Event) -> None:
-        """Refuse an event that is not this run's."""
+        """Raise ApplicationError for an event that violates the protocol or names a host of another run."""
         if isinstance(event, Ready):
             self._check_ready(event)
         elif self._resumes and isinstance(event, Resumed | Progress | Outcome):
-            self._on_ready()  # what the program says may overtake what its manager does
+            self._on_ready()  # an event of the program may arrive before that of its manager
         elif self.ready_after is None and not isinstance(
             event, ErrorEvent | HostsChanging | HostsChanged | Resumed | MessagesSent
         ):
@@ -410,7 +418,7 @@ class Run:
                 )
 
     def _check_ready(self, event: Ready) -> None:
-        if self._managed and self.ready_after is not None:  # it lost a host and began again
+        if self._managed and self.ready_after is not None:  # the job lost a host and restarted
             return
         if event.protocol != PROTOCOL:
             raise ApplicationError(
@@ -429,7 +437,7 @@ class Run:
         self._on_ready()
 
     def _on_ready(self) -> None:
-        """Take in, once, that the program is ready."""
+        """Note that the program is ready; later calls do nothing."""
         if self.ready_after is None:
             self.ready_after = time.monotonic() - self._started
             self._processes.ready()
@@ -438,7 +446,7 @@ class Run:
         self._shortened = min(self._deadline, time.monotonic() + seconds)
 
     def _pass_on(self, lines: Iterable[tuple[Source, bytes]]) -> None:
-        """Pass talk on and keep the last of it for an error message."""
+        """Process the last lines of a run: pass output on, and keep its end for an error message."""
         for source, line in lines:
             if source == "messages":
                 self._counted(line)
@@ -449,13 +457,13 @@ class Run:
             elif source in ("output", LAUNCHER) and (event := _event(line)) is not None:
                 if isinstance(event, ErrorEvent):
                     self._failure = self._failure or event
-                elif isinstance(event, MessagesSent):  # the last, after ``done``
+                elif isinstance(event, MessagesSent):  # the final counts, after ``done``
                     self.array_messages.hear(event)
             else:
                 self._pass_on_text(source, text)
 
     def _pass_on_text(self, source: Source, text: str) -> None:
-        """Pass on a line that is no event, unless it is blank or mpiexec's own; the log is limited."""
+        """Pass on a line that is not an event, unless it is blank, of mpiexec, or above the line limit."""
         if not text.strip():  # an event begins with a newline
             return
         self._launcher_fault |= LAUNCHER_FAULT in text
@@ -473,17 +481,17 @@ class Run:
         self._lines_left -= 1
 
     def _enforce_deadline(self) -> None:
-        """Fail the run if it ended or its time is up."""
+        """Raise the error of the run if it ended or its deadline has passed."""
         supervised = self._processes.supervised
         if supervised and time.monotonic() < self._deadline:
             return
         timed_out = supervised and self._shortened is None
-        # Only ranks that ended before `cancel` can be the reason: it ends all others. It also ends mpiexec, which
-        # prints how each rank ended.
+        # Only ranks that ended before `cancel` can be the cause, because `cancel` ends all others. It also ends
+        # mpiexec, which then prints the exit code of each rank.
         ended = tuple(self._ended_ranks)
         launcher_end, lost_host, failure = self._launcher_end, self._lost_host, self._failure
         self.cancel()
-        # What ranks say only now they may say because they are ended now.
+        # An error event that arrives only after `cancel` may be a consequence of it.
         if not supervised or not (ended or lost_host):
             failure = self._failure
         ends = {rank: self._how_it_ended(rank) for rank in ended}
@@ -497,7 +505,7 @@ class Run:
             launcher="the job manager" if self._managed else "mpiexec",
         )  # fmt: skip
         if self._limit_code is not None and self._launcher_end == str(self._limit_code):
-            # Whatever the ranks said of it: it is what ended them.
+            # The time limit ended the ranks, so their own errors are consequences.
             said = time_limit_said(self._said.lines())
             self._said.clear()
             minutes = re.search(r"[0-9.]+", said)
@@ -527,10 +535,10 @@ class Run:
         self._fail(LaunchError(reason.text, code="program-not-ready", **fields), cause)
 
     def _fail_by_silence(self, cause: int | None) -> NoReturn:
-        """Fail because the program wrote nothing for too long, or was not ready in time.
+        """Raise the error of a program that wrote nothing for too long, or was not ready in time.
 
-        A rank that raised an exception waits in MPI_Finalize for the others, which wait for it. `cause` is the
-        rank whose standard error ends in a traceback; None: there is none.
+        A rank that raised an exception waits in MPI_Finalize for the others, and they wait for it. `cause` is the
+        rank with a traceback at the end of its standard error, or None.
         """
         if self.ready_after is None:
             seconds = self.startup_seconds
@@ -556,10 +564,10 @@ class Run:
         self._fail(raised, cause)
 
     def _fail_by_account(self, failure: ErrorEvent) -> NoReturn:
-        """Fail with the account that a rank gave itself."""
+        """Raise the error that the program reported in its event ``error``."""
         rank = failure.rank
         if rank is None or not self._said.end_in_traceback(rank):
-            self._said.clear()  # its own account says it all
+            self._said.clear()  # the reported message is enough
         where = "" if rank is None else f"{self._named(rank)}: "
         text = f"{where}{readable(failure.message)}"
         fields: dict[str, Any] = {
@@ -578,14 +586,14 @@ class Run:
         return NOT_READY if self.ready_after is None else "it reported 'done'"
 
     def _host(self, rank: int | None) -> str | None:
-        """Return the host of a rank; None if there is no such rank."""
+        """Return the host of a rank; None for an unknown rank."""
         return None if rank is None or rank >= len(self._hosts) else self._hosts[rank]
 
     def _named(self, rank: int) -> str:
         return f"rank {rank} ({self._host(rank) or '?'})"
 
     def _fail(self, error: ApplesError, cause: int | None = None) -> NoReturn:
-        """Raise the error with the program's name before its message, and a rank's last words after it."""
+        """Raise the error with the program's name before its message and a rank's last lines after it."""
         words = self._said.of(cause)
         more = f"; its last words: {words}" if words else ""
         message = f"{readable(self._program)}: {error}{more}"
@@ -608,19 +616,19 @@ def _event(line: bytes) -> Event | None:
 
 
 class RunExecution(Execution):
-    """A run that said ``ready``. A context manager: leaving it ends the run.
+    """A run that is ready. A context manager: leaving it ends the run.
 
     Attributes
     ----------
     warnings
-        What is not as planned: one line each.
+        Deviations from the plan, one line each.
 
     Parameters
     ----------
     queue_seconds
-        How long the queue held it back, where there was one that says so.
+        Seconds that it waited in a queue; None if unknown or without a queue.
     on_end
-        Called when nothing of it runs any more; may be called again.
+        Called when all processes of the run have ended; possibly several times.
     """
 
     def __init__(
@@ -644,7 +652,7 @@ class RunExecution(Execution):
         self._drainer: threading.Thread | None = None
 
     def monitor(self) -> Iterator[Progress]:
-        """Yield progress until the run ends; to be called from one thread at a time."""
+        """Yield progress until the run ends. To be used by one thread at a time."""
         if self._failure:
             raise self._failure
         if self._over:
@@ -661,15 +669,15 @@ class RunExecution(Execution):
         self._on_end()
 
     def has_progress(self, seconds: float) -> bool:
-        """Whether `monitor` yields, ends, or raises without a wait; waits at most `seconds`."""
+        """Whether `monitor` would yield, end, or raise at once; wait for that at most `seconds`."""
         with self._reading:
             return self._over or bool(self._failure) or self._run.has_progress(seconds)
 
     @contextmanager
     def drained(self) -> Iterator[None]:
-        """Take in the program's output in a thread of its own; `monitor` yields it afterwards.
+        """Read the program's output in a background thread; `monitor` yields the progress afterwards.
 
-        Several threads may be inside at a time.
+        Several threads may use this context at the same time.
         """
         with self._drain_lock:
             self._draining += 1
@@ -690,7 +698,7 @@ class RunExecution(Execution):
                     os.close(self._drain_end)
 
     def _drain(self, end: int) -> None:
-        """Take in output until `end` is readable, whenever no other thread reads."""
+        """Read output whenever no other thread reads, until `end` is readable."""
         poll = select.poll()
         poll.register(end, select.POLLIN)
         poll.register(self._run.fileno(), select.POLLIN)
@@ -719,7 +727,7 @@ class RunExecution(Execution):
                 self._outcome = replace(event, startup_seconds=startup or event.startup_seconds)
 
     def outcome(self) -> Outcome | None:
-        """Return what was measured, waiting for the end; the same each time."""
+        """Wait for the end and return the measurements; the same object each time."""
         for _ in self.monitor():
             pass
         if self._run.cancelled:
@@ -737,27 +745,27 @@ class RunExecution(Execution):
 
     @property
     def directory(self) -> Path:
-        """Where the run keeps its files until its end."""
+        """Directory of the run's files, removed at its end."""
         return self._run.directory
 
     @property
     def row_digests(self) -> Sequence[RowDigests]:
-        """What the program said of the rows of its result."""
+        """Digests of the rows of the result that the program reported."""
         return self._row_digests
 
     @property
     def changes(self) -> Sequence[HostsChanged]:
-        """The latest changes of hosts that its job manager told of."""
+        """The latest changes of hosts that its job manager reported."""
         return self._run.changes
 
     @property
     def array_messages(self) -> ArrayMessages:
-        """What the program has said of its messages by now."""
+        """Message counts that the program has reported so far."""
         return self._run.array_messages
 
     @property
     def queue_seconds(self) -> float | None:
-        """How long the queue held its resources back."""
+        """Seconds that the run waited in a queue; None if unknown or without a queue."""
         return self._queue_seconds
 
     def cancel(self) -> None:
@@ -766,7 +774,7 @@ class RunExecution(Execution):
         self._on_end()
 
     def __enter__(self) -> RunExecution:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -776,7 +784,7 @@ class RunExecution(Execution):
 
 
 def started(start: Callable[[], Run], talk: Talk) -> Run:
-    """Return a run whose ranks are all ready; where the launcher lost itself, from a second start."""
+    """Start a run and return it when all ranks are ready; start a second time after a fault of the launcher."""
     run = start()
     try:
         run.until_ready()

@@ -1,10 +1,10 @@
-"""The command that starts a run over several hosts: hydra with proxies that the agent starts. Pure, like `hydra`.
+"""Build the command that starts a run on several hosts: hydra, with proxies that the agent starts. Pure functions.
 
-The machine file holds addresses, never names, so that no name is looked up. mpiexec prints the command line of
+The machine file has addresses, never names, so that hydra looks up no name. mpiexec prints the command line of
 each proxy and waits (``-launcher manual``). The agent starts the proxies: on another host through the open ssh
-connection to its host agent (`apples.launch.host_agent`), here through that of this machine. A host agent ends
-what the run has on its host when its connection ends. Ranks get their environment and program through the
-connection; hydra carries none (``-genvnone``).
+connection to its host agent (`apples.launch.host_agent`), on this machine through this machine's host agent. When
+its connection ends, a host agent ends all processes of the run on its host. Ranks get their environment and
+program through the connection; hydra passes no environment on (``-genvnone``).
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ from apples.launch.remote import ssh as line
 from apples.launch.remote.ssh import Reach
 
 PROXY = re.compile(rb"HYDRA_LAUNCH: (.*hydra_pmi_proxy) (.*--proxy-id ([0-9]{1,9})) *")
-"""A line of mpiexec: the command line of a proxy, whose number counts the hosts of the machine file."""
+"""A line of mpiexec with the command line of a proxy; the proxy id is the index of a host in the machine file."""
 PROXIES_END = b"HYDRA_LAUNCH_END"
-"""The line of mpiexec after those of all proxies."""
+"""Line of mpiexec after the lines of all proxies."""
 CARRIED = ("LANG", "LC_ALL", "TZ", "PYTHONHASHSEED")
 CARRIED_BEGIN = ("OMP_", "MKL_", "OPENBLAS_", "NUMBA_", "UCX_", "FI_", "MPIR_CVAR_")
-"""Variables of the agent that ranks elsewhere get too; no other leaves this machine."""
+"""Names and prefixes of the agent's variables that are passed to ranks on other machines; no others are."""
 CARRY = "APPLES_CARRY"
-"""Names more of them, separated by commas."""
+"""Variable with the names of more variables to pass on, separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchTarget:
-    """One rank group and where it runs.
+    """One rank group and its host.
 
     Attributes
     ----------
     rank_group
-        Ranks and program; `cpus` and `cgroup` mean this machine only, `rank_cpus` its host.
+        Ranks and program. `cpus` and `cgroup` apply only on this machine; `rank_cpus` applies on any host.
     address
-        The number of its host, for the machine file.
+        IP address of the host, for the machine file.
     reach
-        How ssh gets there; None: this machine.
+        The login to the host; None: this machine.
     directory
-        Where the program works there; empty: the login's own.
+        Working directory of the program on the host; empty: the login directory.
     programs
-        Words of the program that are files of the template's folder: looked for there too.
+        Words of the program that are files of the template's folder; they are also searched in `directory`.
     environment
-        Variables for its ranks only.
+        Variables for these ranks only.
     back
-        The address by which its host reaches this machine; empty: as the others.
+        Address of this machine as that host reaches it; empty: the same as for the other hosts.
     """
 
     rank_group: RankGroup
@@ -94,17 +94,17 @@ def command(
     job
         Name of the run: its folder on the other hosts is ``/tmp/apples-JOB-INDEX``.
     here
-        This machine's address, as the others reach it.
+        This machine's address, as the other hosts reach it.
     directory
-        Where ranks on this machine work.
+        Working directory of ranks on this machine.
     counting
-        By what ranks on other machines count their messages; None: nobody asked.
+        Data for counting messages on other machines (`MessageCounts.carried`); None: do not count.
 
     Raises
     ------
     LaunchError
-        A program that no process can be started with, two targets at one address, one that has IPv6 alone, or no
-        mpiexec.
+        A program is invalid, two targets have the same address, a target has only an IPv6 address, or mpiexec is
+        missing.
     """
     addresses = [target.address for target in targets if target.reach]
     for target in targets:
@@ -141,7 +141,7 @@ def command(
 
 
 def options(here: str) -> list[str]:
-    """Return mpiexec's options; this machine is called by its address, so no name is looked up."""
+    """Return mpiexec's options. They name this machine by its address, so that hydra looks up no name."""
     return [
         *RANK_ENDS,
         *("-launcher", "manual", "-rmk", "user"),
@@ -150,7 +150,7 @@ def options(here: str) -> list[str]:
 
 
 def carried(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the variables that ranks on other hosts are given.
+    """Return the variables of `environment` that are passed to ranks on other hosts.
 
     Examples
     --------
@@ -166,13 +166,13 @@ def _own(index: int) -> list[str]:
 
 
 def _there() -> list[str]:
-    """Return what starts a rank in the folder that the supervisor furnished."""
+    """Return the command line of a rank on another host, relative to the run's folder there."""
     return ["./python", "-I", "-S", "bind.py", LAUNCH_FILE, "0"]
 
 
 def _folder(job: str, index: int) -> str:
-    """Return the run's folder on one host: made by its supervisor, which refuses one that exists."""
-    return f"/tmp/apples-{job}-{index}"  # noqa: S108 - a name nobody can guess
+    """Return the run's folder on one host; its supervisor creates it and fails if it already exists."""
+    return f"/tmp/apples-{job}-{index}"  # noqa: S108 - the job name is random
 
 
 def _launch_file(
@@ -200,7 +200,7 @@ def _launch_file(
 
 
 def host_orders(command: LaunchCommand) -> list[dict[str, Any]]:
-    """Return what each host agent on another machine is given when it starts, in the order of `remote_hosts`."""
+    """Return the configuration of each host agent on another machine, in the order of `remote_hosts`."""
     launch = json.loads(command.files[LAUNCH_FILE])
     wrapper = Path(bind.__file__).read_text(encoding="utf-8")
     return [
@@ -217,10 +217,10 @@ def host_orders(command: LaunchCommand) -> list[dict[str, Any]]:
 
 
 def proxy_hosts(command: LaunchCommand) -> list[int | None]:
-    """Return for each proxy, by its number, the index of its host in `remote_hosts`; None: this machine.
+    """Return for each proxy id the index of its host in `remote_hosts`; None: this machine.
 
-    hydra counts successive lines of the machine file with the same address as one host. A command of another
-    launcher has none.
+    hydra treats successive lines of the machine file with the same address as one host. The list is empty for a
+    command of another launcher.
     """
     launch = json.loads(command.files.get(LAUNCH_FILE, "{}"))
     if "remote" not in launch:
@@ -231,9 +231,9 @@ def proxy_hosts(command: LaunchCommand) -> list[int | None]:
 
 
 def proxy_way_back(command: LaunchCommand, host: int, argv: Sequence[str]) -> list[str]:
-    """Return the command line of a proxy that connects to mpiexec on the way of its own host.
+    """Return the command line of a proxy, with this machine's address as the proxy's host reaches it.
 
-    mpiexec prints the same address of this machine for all proxies, and listens on every one.
+    mpiexec prints the same address for all proxies, but listens on all addresses of this machine.
     """
     back = json.loads(command.files[LAUNCH_FILE])["remote"][host]["back"]
     words = list(argv)
@@ -244,7 +244,7 @@ def proxy_way_back(command: LaunchCommand, host: int, argv: Sequence[str]) -> li
 
 
 def proxy_of(line: bytes) -> tuple[int, list[str]] | None:
-    """Return the number and the command line of the proxy that a line of mpiexec asks for; None: another line.
+    """Return the id and the command line of the proxy that a line of mpiexec requests; None for other lines.
 
     Examples
     --------

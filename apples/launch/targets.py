@@ -1,4 +1,4 @@
-"""Where the ranks of a schedule run when its hosts are not all this machine: addresses, logins, networks."""
+"""Build the launch targets of a schedule with other machines: addresses, logins and networks of its ranks."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from apples.topology.sources.sysfs import read_packed
 from apples.topology.sources.this_machine import live_topology
 
 NO_SHORT_CUTS = {"UCX_TLS": "tcp,self"}
-"""Where hosts are parts of one machine (namespaces, containers), MPI must not see through them."""
+"""Transport for hosts that are parts of one machine (namespaces, containers): MPI must use their network."""
 
 
 def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
-    """Return where each host's ranks run, in strip order.
+    """Return the launch target of each host, in strip order.
 
     Raises
     ------
     LaunchError
-        A host whose address nobody knows.
+        The address of a host is unknown.
     """
     hosts = ranks_of_hosts(plan.strips)
     targets = _targets([(strip.program, ranks) for strip, ranks in hosts], plan)
@@ -50,18 +50,18 @@ def launch_targets(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
 
 
 def targets_of_all(plan: LaunchPlan) -> list[ssh.LaunchTarget]:
-    """Return where ranks run on every host that a malleable job may ever use, with all its slots.
+    """Return a launch target for every host that a malleable job may ever use, with all its slots.
 
     Raises
     ------
     LaunchError
-        A host whose address nobody knows.
+        The address of a host is unknown.
     """
     return _targets([(one, _most_ranks(one, plan)) for one in eligible(plan)], plan)
 
 
 def first_target(plan: LaunchPlan) -> ssh.LaunchTarget:
-    """Return where the ranks of a plan's first host run."""
+    """Return the launch target of a plan's first host."""
     return launch_targets(plan)[0]
 
 
@@ -70,8 +70,7 @@ def _targets(
 ) -> list[ssh.LaunchTarget]:
     hosts = [program.host for program, _ in parties]
     here = own_address(hosts, plan)
-    # Otherwise UCX moves data through shared memory, past any link that is shaped between
-    # namespaces.
+    # Otherwise UCX uses shared memory and bypasses the shaped links between namespaces.
     extra = NO_SHORT_CUTS if _share_a_machine(hosts, plan.findings) else {}
     return [_target(program, ranks, plan, here, extra) for program, ranks in parties]
 
@@ -79,7 +78,7 @@ def _targets(
 def _target(
     program: HostProgram, ranks: int, plan: LaunchPlan, here: str, extra: Mapping[str, str]
 ) -> ssh.LaunchTarget:
-    """Return where the ranks of one host run; `here` is this machine's address, `extra` variables for them."""
+    """Return the launch target of one host; `here` is this machine's address, `extra` variables of its ranks."""
     host = program.host
     if is_here(host):
         rank_group = RankGroup(host.name, ranks, program.local, host.cpus)
@@ -97,7 +96,7 @@ def _target(
 
 
 def eligible(plan: LaunchPlan) -> tuple[HostProgram, ...]:
-    """Return how the program is started on every host that a malleable job may ever use.
+    """Return the program's command lines on every host that a malleable job may ever use.
 
     Raises
     ------
@@ -122,17 +121,17 @@ def eligible_groups(plan: LaunchPlan) -> list[RankGroup]:
 
 
 def _most_ranks(program: HostProgram, plan: LaunchPlan) -> int:
-    """Return how many ranks a host would run that had all rows."""
+    """Return the number of ranks of a host if it had all rows."""
     return Allocation(program.host, plan.rows).ranks
 
 
 def hosts_looked_at(
     survey: HostSurvey, talk: Talk, connections: HostConnections | None = None
 ) -> dict[str, Fitness]:
-    """Look at every other machine the user may use and nobody has looked at; return what was found.
+    """Check every allowed host on another machine that has no findings; return the new findings.
 
-    Where the survey is for a malleable job, a host without this version of apples is refused, however early
-    it was looked at: the program finds its side of the job in apples there.
+    For a malleable job, also reject every host without this version of apples, even if it was checked earlier: the
+    program imports its part of the protocol from apples there.
     """
     unseen = [host for host in survey.unseen if not is_here(host)]
     found: dict[str, Fitness] = {}
@@ -160,14 +159,14 @@ def _stranger(found: str) -> Finding:
 def bound_targets(
     placed: Sequence[ssh.LaunchTarget], findings: Mapping[str, Fitness]
 ) -> tuple[list[ssh.LaunchTarget], str]:
-    """Return the targets with the CPUs of each rank, and why no rank is bound; empty where none must share.
+    """Return the targets with the CPUs of each rank, and the reason if no rank could be bound, else empty.
 
-    Every host's answer is needed: no rank is bound where one host did not say what it may use.
+    If the permitted CPUs of one host are unknown, no rank is bound on any host.
 
     Raises
     ------
     LaunchError
-        A CPU that the host list names is not this process's.
+        The host list names a CPU that this process may not use.
     """
     parties = []
     for one in placed:
@@ -189,7 +188,7 @@ def bound_targets(
 
 
 def own_address(hosts: Iterable[Host], plan: LaunchPlan) -> str:
-    """Return this machine's address as the others reach it; loopback where there are none."""
+    """Return this machine's address as the other hosts reach it; loopback without other hosts."""
     others = [host for host in hosts if not is_here(host)]
     seen = [plan.findings[host.name].back for host in others if host.name in plan.findings]
     if known := Counter(address for address in seen if is_ipv4(address)):
@@ -198,7 +197,7 @@ def own_address(hosts: Iterable[Host], plan: LaunchPlan) -> str:
 
 
 def _address(host: Host, plan: LaunchPlan) -> str:
-    """Return a host's address as a number: its own word where it was asked, else looked up."""
+    """Return the IP address of a host: the one that it reported when it was checked, else by a lookup."""
     seen = plan.findings.get(host.name)
     if seen and seen.address:
         return seen.address
@@ -214,7 +213,7 @@ def _address(host: Host, plan: LaunchPlan) -> str:
 
 
 def _share_a_machine(hosts: Iterable[Host], findings: Mapping[str, Fitness]) -> bool:
-    """Whether two of the hosts are parts of one machine that talk over a network of their own."""
+    """Whether two of the hosts are parts of one machine with separate network addresses."""
     machines = []
     for host in hosts:
         seen = findings.get(host.name)

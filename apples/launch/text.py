@@ -1,4 +1,4 @@
-"""What was found on machines: this one, the hosts of a list, and a program on them."""
+"""Text and JSON documents of ``apples doctor``: checks of this machine, of other hosts, and of a program."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _entries(checks: Sequence[Finding | Check]) -> list[CheckEntry]:
 
 
 def checks_document(checks: Sequence[Finding]) -> DoctorDocument:
-    """Return the document of ``apples doctor``: how fit this machine is."""
+    """Return the document of ``apples doctor``: the checks of this machine."""
     return {"schema": SCHEMA, "checks": _entries(checks)}
 
 
 def checks_text(checks: Sequence[Finding]) -> str:
-    """Return the same, a line a check and one for what cures it."""
+    """Return the checks as text: a line for each check, and a line for the remedy of a failed one."""
     lines = []
     for one in checks:
         lines.append(f"{one.status:5} {one.name:8} {one.detail}")
@@ -36,16 +36,16 @@ def checks_text(checks: Sequence[Finding]) -> str:
 
 
 def program_checks_document(checks: Sequence[Check]) -> DoctorDocument:
-    """Return the document of ``apples doctor --program``: whether a program keeps the protocol."""
+    """Return the document of ``apples doctor --program``: the checks of a program."""
     return {"schema": SCHEMA, "checks": _entries(checks)}
 
 
 WORDS = {True: "ok", False: "FAIL", None: "--"}
-"""Of a check: it held, it did not, there was nothing to check it on."""
+"""Words for the result of a check: passed, failed, not checked."""
 
 
 def program_checks_text(checks: Sequence[Check]) -> str:
-    """Return the same, a line a check."""
+    """Return the checks of a program as text, a line for each."""
     return "\n".join(
         f"{WORDS[one.ok]:5} {one.name}{': ' if one.detail else ''}{one.detail}" for one in checks
     )
@@ -64,7 +64,7 @@ def hosts_document(found: Mapping[str, Fitness], here: Sequence[str]) -> DoctorD
 
 
 def hosts_text(found: Mapping[str, Fitness], here: Sequence[str]) -> str:
-    """Return the table of ``apples doctor --hosts``; its last lines are what helps."""
+    """Return the text of ``apples doctor --hosts``: a table of the hosts, then problems and remedies."""
     unfit = [name for name, one in found.items() if one.refusal]
     head = f"{len(found) - len(unfit)} of {len(found)} hosts can be used over ssh"
     lines = [head + (f"; not {', '.join(unfit)}" if unfit else ""), ""]
@@ -94,7 +94,7 @@ def _table(found: Mapping[str, Fitness]) -> Iterator[str]:
 
 
 def _cell(status: str, detail: str) -> str:
-    """Return a short cell: the figure where all is well, the verdict where it is not."""
+    """Return the text of a cell: for a passed check its figure if short, else the status."""
     figure = detail.removeprefix("answers in ").removeprefix("reaches this machine in ")
     short = figure.removeprefix("mpich ").removesuffix(" free")
     return short if status == "ok" and len(short) <= 9 else status

@@ -1,4 +1,4 @@
-"""What a program of ours must know of the host it runs on. Standard library only; travels over connections."""
+"""Queries about the host on which this code runs. Standard library only: it is also sent to other hosts."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from collections.abc import Callable
 from typing import Any
 
 SIOCGIFADDR = 0x8915
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where MPI puts it
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - fixed by MPI
 SHARED_BYTES_PER_RANK = 5_500_000
-"""What MPICH 5.0 takes of shared memory for a rank: 5.39 MB each, from 1 to 12 ranks of one machine."""
+"""Shared memory of MPICH 5.0 for each rank: 5.39 MB, the same with 1 to 12 ranks on one machine."""
 PYTHON = "{python}"
-"""Stands, in the words of a program, for the interpreter of the host on which the program runs."""
+"""Placeholder in the words of a program for the interpreter of the host on which the program runs."""
 
 
 def own_machine() -> str:
-    """Return what is the same for all namespaces and containers of one machine until it starts again."""
+    """Return the boot id, which all namespaces and containers of a machine share until it restarts."""
     with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
         return file.read().strip()
     return ""
 
 
 def located(place: str, directory: str) -> str:
-    """Return where a file of the template's folder is here: the same path, else in the working directory."""
+    """Return the path of a template's file on this host: the same path if it exists, else in `directory`."""
     if os.path.exists(place):  # noqa: PTH110
         return place
     own = os.path.join(directory, os.path.basename(place))  # noqa: PTH118, PTH119
@@ -35,25 +35,24 @@ def located(place: str, directory: str) -> str:
 
 
 def network(*addresses: str) -> dict[str, str]:
-    """Return the variables that keep MPI on the interfaces which bear addresses; none where nobody knows."""
+    """Return the variables that restrict MPI to the interfaces with these addresses; empty if unknown."""
     names = [name for name in dict.fromkeys(map(interface_of, addresses)) if name]
     if not names:
         return {}
-    # UCX ignores bridges unless asked; a workstation with virtual machines often has its address on
-    # one.
+    # UCX ignores bridges by default. A workstation with virtual machines often has its address on a bridge.
     bridge = any(os.path.isdir(f"/sys/class/net/{name}/bridge") for name in names)  # noqa: PTH112
     devices = {"UCX_NET_DEVICES": ",".join(names)}
     return {**devices, **({"UCX_TCP_BRIDGE_ENABLE": "y"} if bridge else {})}
 
 
 def ssh_network() -> dict[str, str]:
-    """Return the variables that keep MPI on the interface by which this process's ssh connection came."""
+    """Return the variables that restrict MPI to the network interface of this process's ssh connection."""
     server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 4)[2]
     return network(server)
 
 
 def lacking_shared_memory(ranks: int) -> str:
-    """Return why shared memory here is too small for the ranks of one run; empty where it is not."""
+    """Return a message if shared memory on this host is too small for the ranks of one run; else empty."""
     try:
         found = os.statvfs(SHARED_MEMORY)
     except OSError:
@@ -69,7 +68,7 @@ def lacking_shared_memory(ranks: int) -> str:
 
 
 def with_python(word: str) -> str:
-    """Return a word of a program with this host's interpreter, the one that answers, for `PYTHON`.
+    """Return a word of a program with `PYTHON` replaced by the interpreter that runs this code.
 
     Examples
     --------
@@ -87,9 +86,9 @@ def locate_programs(
     Parameters
     ----------
     home
-        The directory in which the program works; empty: the login's own.
+        Working directory of the program; empty: the login directory.
     local_word
-        Returns what a word of a program is on this host, unless it is a file of the template's folder.
+        Translates a word of a program for this host, unless the word is a file of the template's folder.
     """
     directory = launch["directory"] = os.path.expanduser(home or "~")  # noqa: PTH111
     for entry in launch["hosts"]:
@@ -101,7 +100,7 @@ def locate_programs(
 
 
 def interface_of(address: str) -> str:
-    """Return the name of the interface that bears an address, empty where none does."""
+    """Return the name of the interface with an address; empty if no interface has it."""
     if address.startswith("127."):
         return "lo"
     if ":" in address:
@@ -113,12 +112,12 @@ def interface_of(address: str) -> str:
 
 
 def addresses(interfaces: str = "") -> list[str]:
-    """Return the addresses (IPv4) of this host: of these interfaces, or of all, loopback last.
+    """Return the IPv4 addresses of this host's interfaces, loopback last.
 
     Parameters
     ----------
     interfaces
-        Names with commas between; empty: all.
+        Names of interfaces, separated by commas; empty: all.
     """
     wanted = interfaces.split(",") if interfaces else []
     found = [(name, one) for name, one in _interfaces() if not wanted or name in wanted]
@@ -126,7 +125,7 @@ def addresses(interfaces: str = "") -> list[str]:
 
 
 def ipv4_beside(address: str) -> str:
-    """Return the IPv4 address of the interface that bears an IPv6 address; empty where it has none."""
+    """Return the IPv4 address of the interface with a given IPv6 address; empty if it has none."""
     if ":" not in address:
         return ""
     name = interface_of(address)
@@ -134,7 +133,7 @@ def ipv4_beside(address: str) -> str:
 
 
 def _interfaces() -> list[tuple[str, str]]:
-    """Return every interface that has an address (IPv4), with the first one."""
+    """Return every interface with an IPv4 address, and the first such address of each."""
     found = []
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         for _, name in socket.if_nameindex():

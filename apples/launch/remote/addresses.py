@@ -1,4 +1,7 @@
-"""Which number a host's address stands for, and which hosts of a list are this machine."""
+"""Resolve host addresses to IP addresses, and find the hosts of a list that are this machine.
+
+In this module a *number* is an IP address, and an *address* is an IP address or a name.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,18 @@ if TYPE_CHECKING:
     from apples.launch.remote.ssh import Reach
 
 LOOKUP_SECONDS = 2.0
-"""For ssh's configuration and for the resolver each; a name that takes longer is not known."""
+"""Time limit of ssh's configuration and of the resolver, each; a name that takes longer counts as unknown."""
 
 
 def is_number(address: str) -> bool:
-    r"""Whether an address is one, and no name.
+    r"""Whether an address is an IP address, not a name.
 
     Examples
     --------
     >>> is_number("10.0.0.1"), is_number("fe80::1%eth0"), is_number("ada"), is_number("10.0.0.1\n")
     (True, True, False, False)
     """
-    import ipaddress  # noqa: PLC0415 - a list without addresses does not pay for it
+    import ipaddress  # noqa: PLC0415 - slow to load, and many host lists have no addresses
 
     number, _, zone = address.partition("%")
     if zone and not zone.replace("-", "").replace(".", "").isalnum():
@@ -37,9 +40,10 @@ def is_number(address: str) -> bool:
 
 
 def is_here(host: Host) -> bool:
-    """Whether a host of the list is this machine, or a part of it.
+    """Whether a host of the list is this machine or a part of it.
 
-    The address decides, else the name. CPUs without address and login are a part of this machine.
+    The address decides, or the name if it has no address. A host with CPUs but without address and login is a part
+    of this machine.
     """
     if host.cpus and not (host.address or host.user):
         return True
@@ -47,7 +51,7 @@ def is_here(host: Host) -> bool:
     numbers_here = _own_numbers()
     if is_number(name):
         return _canonical(name) in numbers_here
-    import socket  # noqa: PLC0415 - a list without addresses does not pay for it
+    import socket  # noqa: PLC0415 - slow to load, as above
 
     own = socket.gethostname().lower()
     names = {"localhost", "localhost.localdomain", own, own.partition(".")[0]}
@@ -55,13 +59,14 @@ def is_here(host: Host) -> bool:
         names |= names_in(Path("/etc/hosts").read_text(errors="replace"), numbers_here)
     if name in names:
         return True
-    # A full name may be known to the resolver only. Other names are not looked up: a list may have hundreds.
+    # Only the resolver may know the full name of this machine. Other names are not looked up: a list may have
+    # hundreds of them.
     same = name.partition(".")[0] == own.partition(".")[0]
     return same and _canonical(_looked_up({name: name}).get(name, "")) in numbers_here
 
 
 def names_in(text: str, numbers: Collection[str]) -> set[str]:
-    r"""Return the names that the text of a hosts file gives to these numbers.
+    r"""Return the names of these IP addresses in the text of a hosts file.
 
     Examples
     --------
@@ -74,7 +79,7 @@ def names_in(text: str, numbers: Collection[str]) -> set[str]:
 
 
 def _canonical(number: str) -> str:
-    """Return a number in one spelling, without the notation of IPv4 in IPv6; empty: it is none."""
+    """Return an IP address in canonical form, an IPv4-mapped IPv6 address as IPv4; empty if invalid."""
     import ipaddress  # noqa: PLC0415 - as above
 
     try:
@@ -86,7 +91,7 @@ def _canonical(number: str) -> str:
 
 
 def _own_numbers() -> set[str]:
-    """Return the numbers of this machine's interfaces, and the one that Debian gives its name."""
+    """Return the IP addresses of this machine's interfaces, and 127.0.1.1, Debian's address of its host name."""
     import psutil  # noqa: PLC0415 - as above
 
     listed = (one.address for found in psutil.net_if_addrs().values() for one in found)
@@ -94,12 +99,12 @@ def _own_numbers() -> set[str]:
 
 
 def is_own(address: str) -> bool:
-    """Whether a number is one of this machine's interfaces."""
+    """Whether an IP address belongs to an interface of this machine."""
     return _canonical(address) in _own_numbers()
 
 
 def own_ipv4() -> list[str]:
-    """Return the IPv4 addresses of this machine's interfaces, without those of loopback."""
+    """Return the IPv4 addresses of this machine's interfaces, without loopback addresses."""
     import socket  # noqa: PLC0415 - as above
 
     import psutil  # noqa: PLC0415 - as above
@@ -110,7 +115,7 @@ def own_ipv4() -> list[str]:
 
 
 def is_ipv4(address: str) -> bool:
-    """Whether an address is a number of IPv4.
+    """Whether an address is an IPv4 address.
 
     Examples
     --------
@@ -121,10 +126,10 @@ def is_ipv4(address: str) -> bool:
 
 
 def remote_hosts(hosts: HostList) -> tuple[Host, ...]:
-    """Return the hosts that the list itself says are other machines.
+    """Return the hosts that are other machines by the host list alone.
 
-    By an address, a login, or an ssh configuration for all; a bare name is played here by the local
-    actuator, as in the examples.
+    These have an address or a login, or the list has an ssh configuration. The local actuator emulates a host with
+    only a name on this machine, as in the examples.
     """
     return tuple(
         host
@@ -134,9 +139,9 @@ def remote_hosts(hosts: HostList) -> tuple[Host, ...]:
 
 
 def numbers(reaches: Mapping[str, Reach]) -> dict[str, str]:
-    """Return the number of each host that one is known for, by name; takes at most 4 s.
+    """Return the IP address of each host by name, except for unknown addresses; takes at most 4 s.
 
-    ssh's configuration is asked first, then the resolver.
+    ssh's configuration is read first, then the resolver is queried.
     """
     from apples.launch.remote import ssh  # noqa: PLC0415 - for names only
     from apples.launch.remote.ask import RemoteQuestion, ask  # noqa: PLC0415
@@ -154,7 +159,7 @@ def numbers(reaches: Mapping[str, Reach]) -> dict[str, str]:
 
 
 def _hostname(output: bytes) -> str:
-    """Return the ``hostname`` of what ``ssh -G`` prints."""
+    """Return the ``hostname`` in the output of ``ssh -G``."""
     for line in output.decode(errors="replace").splitlines():
         if line.startswith("hostname "):
             return line.removeprefix("hostname ").strip()
@@ -162,7 +167,7 @@ def _hostname(output: bytes) -> str:
 
 
 def _looked_up(named: Mapping[str, str]) -> dict[str, str]:
-    """Return what the resolver says in time; threads that still wait end with the process."""
+    """Return the IP addresses that the resolver finds in time; threads that still wait end with the process."""
     from concurrent.futures import Future, ThreadPoolExecutor, wait  # noqa: PLC0415 - as above
 
     pool = ThreadPoolExecutor(max(1, min(32, len(named))))
@@ -173,7 +178,7 @@ def _looked_up(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def _number(name: str) -> str:
-    """Return a number of a name, of IPv4 where it has one: mpiexec listens on no other."""
+    """Return an IP address of a name, preferably IPv4: mpiexec listens only on IPv4; empty if unknown."""
     import socket  # noqa: PLC0415 - as above
 
     try:

@@ -1,4 +1,4 @@
-"""One question to many hosts at once, each answered or not by a deadline that holds for all together."""
+"""Ask many hosts one question at the same time, with one time limit for all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 MAX_AT_ONCE = 200
 MAX_BYTES = 1 << 20
-"""Of an answer; a host that says more is cut short."""
+"""Maximum bytes of an answer; the rest is dropped."""
 CHUNK = 1 << 16
 SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteQuestion:
-    """A command line that answers on standard output, and what it is fed."""
+    """A command line that prints an answer, and the bytes for its standard input."""
 
     argv: Sequence[str]
     parcel: bytes
@@ -29,16 +29,16 @@ class RemoteQuestion:
 
 @dataclass(frozen=True, slots=True)
 class RemoteAnswer:
-    """What came back.
+    """The answer to a question.
 
     Attributes
     ----------
     output, talk
-        Standard output and standard error, cut at a megabyte.
+        Standard output and standard error, each at most a megabyte.
     code
-        Exit code; None where the deadline ended it.
+        Exit code; None if the time limit ended the command.
     at
-        When the last of it came, in seconds since the epoch.
+        Time at which the last bytes arrived, in seconds since 1970 (Unix time).
     """
 
     output: bytes
@@ -63,7 +63,7 @@ def _last_line(text: bytes) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Return foreign text as one line that a terminal may be shown.
+    r"""Return foreign text as one printable line of at most `SHOWN` characters, safe for a terminal.
 
     Examples
     --------
@@ -77,9 +77,9 @@ def printable(text: str) -> str:
 def ask(
     questions: Mapping[str, RemoteQuestion], seconds: float, more: float = 0.0
 ) -> dict[str, RemoteAnswer]:
-    """Ask all at once; return every answer, at the latest after `seconds` (and the time to kill).
+    """Ask all questions at the same time; return every answer after at most `seconds` plus the time to kill.
 
-    Whoever has begun to answer by then has `more` seconds to end.
+    If a host has begun to answer by then, its time limit is extended by `more` seconds.
     """
     if not questions:
         return {}
@@ -96,7 +96,7 @@ def _ask(question: RemoteQuestion, deadline: float, more: float) -> RemoteAnswer
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # with whatever helpers it starts, so that all end together
+            start_new_session=True,  # so that its helper processes can be killed with it
         )
     except OSError as error:
         return RemoteAnswer(
@@ -117,7 +117,7 @@ def _ask(question: RemoteQuestion, deadline: float, more: float) -> RemoteAnswer
 def _talk(
     process: subprocess.Popen[bytes], parcel: bytes, deadline: float, more: float
 ) -> RemoteAnswer:
-    """Feed and listen until both ends are closed or time is up."""
+    """Write the input and read the output of a process until its pipes are closed or the deadline passes."""
     assert process.stdin is not None  # noqa: S101 - for the type checker: all three are pipes
     assert process.stdout is not None  # noqa: S101
     assert process.stderr is not None  # noqa: S101
@@ -152,7 +152,7 @@ def _talk(
 
 
 def _fed(feed: int, left: memoryview) -> memoryview:
-    """Return what is still to be written; nothing where nobody reads any more."""
+    """Write as much as the pipe accepts; return the rest, empty if the reader is gone."""
     try:
         return left[os.write(feed, left) :]
     except BrokenPipeError:

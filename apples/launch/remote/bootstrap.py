@@ -1,10 +1,10 @@
-"""Programs that travel with their connection: standard library only, started with nothing of ours installed.
+"""Send programs over a connection and start them on hosts where apples is not installed. Standard library only.
 
-The remote command line is always the same; what runs and what it is told comes over standard input,
-length first. Whatever follows on standard input is the program's own.
+The remote command line is always the same. The program and its configuration are sent over standard input, after
+their length. All further standard input is for the program.
 
-A caller names the function to run, for example ``apples.launch.host_agent:serve``. Its module travels with all
-modules of apples that it imports at its top, which are read from the sources: no list of them has to be kept.
+A caller names the function to run, for example ``apples.launch.host_agent:serve``. Its module is sent with all
+modules of apples that it imports at its top; they are found by reading the sources, so no list must be maintained.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ START = (
     'exec("while len(b)<10:b+=os.read(0,10-len(b))or os._exit(9)");n=10+int(b if b.isdigit()else os._exit(9));'
     'exec("while len(b)<n:b+=os.read(0,n-len(b))or os._exit(9)");exec(b[10:].decode())'
 )
-"""Reads so many bytes of program as the first ten digits say, and becomes it. One line, no quote of a shell."""
+"""Reads a length of ten digits and a program of that many bytes, and runs it. One line without shell quotes."""
 NO_PROGRAM = 9
-"""Exit code of `START` where standard input ends, or begins, otherwise: the login has read of it."""
+"""Exit code of `START` if standard input is incomplete or has no length: the login has read a part of it."""
 
 LIMIT = 10**10
 IMPORT = re.compile(r"^from (apples(?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
-"""The only form in which a module that travels may import another; ``tests/architecture`` starts each of them."""
+"""The only form in which a sent module may import another; ``tests/architecture`` starts each sent module."""
 
 _LOADER = """import json, sys, types
 modules, place, told = json.loads({text!r})
@@ -44,19 +44,19 @@ raise SystemExit(getattr(sys.modules[home], function)(told))
 
 
 def words(*, site: bool) -> list[str]:
-    """Return the interpreter's arguments; without `site` it starts faster and finds no packages."""
+    """Return the interpreter's arguments; without `site` it starts faster, but finds no installed packages."""
     return ["-I", *([] if site else ["-S"]), "-c", START]
 
 
 class Program:
-    """A program that travels: its module and those it imports, read once for however many hosts.
+    """A program to send: its module and the modules that it imports, read once for all hosts.
 
     Parameters
     ----------
     place
-        ``module:function`` that is called with what a host is told.
+        The ``module:function`` to call; its argument is the host's configuration.
     others
-        Modules that `place` loads by name.
+        More modules to send, which the program loads by name.
     """
 
     def __init__(self, place: str, *others: str) -> None:
@@ -67,7 +67,7 @@ class Program:
 
     @property
     def modules(self) -> list[str]:
-        """The modules that travel, each after those that it imports; their packages come along empty."""
+        """Names of the sent modules, each after the modules that it imports; without empty packages."""
         return [module for module, source in self._sources.items() if source]
 
     def _add(self, module: str, spec: ModuleSpec) -> None:
@@ -89,7 +89,7 @@ class Program:
         self._sources[module] = source
 
     def parcel(self, told: Mapping[str, Any]) -> bytes:
-        """Return the bytes that start it on a host, to be written first."""
+        """Return the bytes that start the program on a host with the configuration `told`; write them first."""
         text = json.dumps([self._sources, self._place, told], allow_nan=False)
         program = _LOADER.format(text=text).encode()
         if len(program) >= LIMIT:
@@ -103,7 +103,7 @@ class Program:
 
 
 def parcel(place: str, told: Mapping[str, Any]) -> bytes:
-    """Return the bytes that start `place`, a ``module:function``, with `told`, for one host."""
+    """Return the bytes that start `place`, a ``module:function``, with the configuration `told` on one host."""
     return Program(place).parcel(told)
 
 

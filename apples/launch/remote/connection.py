@@ -1,8 +1,9 @@
-"""One login on a host for a whole run: the host is looked at, measured and then supervised through it.
+"""One login to a host for a whole run: for the check, the measurement and the supervision of the host.
 
-What runs at the other end changes, the connection does not: first the look (`apples.launch.remote.probe`), which
-then waits for one of three words. ``sense`` makes it a sensor process until it is told to leave, ``next`` makes
-it wait for the next program of `apples.launch.remote.bootstrap`, and the end of its input ends it.
+The connection stays open, and the program at its other end changes. The first program is the probe of the host
+(`apples.launch.remote.probe`), which then waits for a command. ``sense`` makes it a sensor process until it gets
+the order to leave. ``next`` makes it wait for the next program of `apples.launch.remote.bootstrap`. The end of its
+input ends it.
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from nws import SensorDialogue, SensorReply
 
 END_SECONDS = 2.0
 LARGEST_PIPE = 1 << 20
-"""The kernel's limit for everybody's pipes: a program for the host fits, so that writing it waits for nobody."""
+"""The kernel's default limit of a pipe's size: a program for the host fits, so that writing it does not block."""
 LEAVE_SECONDS = 5.0
 READ_SECONDS = 1.0
-"""Time for a login that reads standard input to its end to start Python, which then finds nothing to read."""
+"""Time limit for Python to start and find its input empty if the login has read standard input to its end."""
 
 
 class HostConnection:
-    """One ssh to one host, from construction to `close`. One question at a time.
+    """One ssh process and its connection to a host, from construction to `close`. One question at a time.
 
     Parameters
     ----------
     host
-        What its messages call it.
+        Name of the host, for messages.
     argv
-        The command line that starts it; at its other end waits `bootstrap.START`.
+        The ssh command line; it runs `bootstrap.START` on the host.
     environment
-        Of the command; default: this process's.
+        Environment of the command; default: that of this process.
 
     Raises
     ------
@@ -70,7 +71,7 @@ class HostConnection:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                start_new_session=True,  # with whatever helpers it starts, so that all end together
+                start_new_session=True,  # so that its helper processes can be killed with it
                 env=environment,
             )
         except OSError as error:
@@ -87,27 +88,27 @@ class HostConnection:
         self.errors = self._process.stderr
         for pipe in (self.output, self.errors):
             os.set_blocking(pipe.fileno(), False)
-        with contextlib.suppress(OSError):  # the user may have no more: then writing waits for ssh
+        with contextlib.suppress(OSError):  # above the user's quota: writing then waits for ssh
             fcntl.fcntl(self._input.fileno(), fcntl.F_SETPIPE_SZ, LARGEST_PIPE)
         self._replies: dict[int, SensorReply] = {}
-        self._waits = True  # for its first program
+        self._waits = True  # the other end waits for a program
 
     @property
     def alive(self) -> bool:
-        """Whether it can still be asked."""
+        """Whether the connection can still be used."""
         return not self._input.closed and self._process.poll() is None
 
     def write(self, data: bytes) -> None:
-        """Feed the program at the other end; one that is gone is noticed by who reads."""
+        """Write to the program at the other end. If it is gone, a reader notices the end of its output."""
         left = memoryview(data)
         with contextlib.suppress(OSError, ValueError):
             while left:
                 left = left[os.write(self._input.fileno(), left) :]
 
     def look(self, parcel: bytes, deadline: float, more: float) -> RemoteAnswer:
-        """Return the answer to a look, at the latest at `deadline` (`time.monotonic`).
+        """Run the probe and return its answer, at the latest at `deadline` (by `time.monotonic`).
 
-        A host that has begun to answer by then has `more` seconds to end.
+        If the host has begun to answer by then, its deadline is extended by `more` seconds.
         """
         self._waits = False
         self.write(parcel)
@@ -128,7 +129,7 @@ class HostConnection:
         return RemoteAnswer(bytes(heard), self._talk, code, at)
 
     def _reads_in_place_of_python(self) -> bool:
-        """Whether the far end ends with its input: its login then reads what is meant for Python."""
+        """Whether the other end ends when its input is closed; its login then reads the input of Python."""
         self.hang_up()
         deadline = time.monotonic() + READ_SECONDS
         while (left := deadline - time.monotonic()) > 0:
@@ -138,12 +139,12 @@ class HostConnection:
         return False
 
     def begin_sensing(self, seconds: float) -> None:
-        """Have the host's interpreter become a sensor process, and wait for its first word.
+        """Turn the program at the other end into a sensor process, and wait for its greeting.
 
         Raises
         ------
         LaunchError
-            It did not come, or from something else.
+            The greeting did not arrive in time, or was invalid.
         """
         with self._lock:
             if not self.senses:
@@ -153,12 +154,12 @@ class HostConnection:
                 self.senses = True
 
     def ask(self, do: str, within: float, /, **what: Any) -> tuple[SensorReply, float]:
-        """Return the sensor process's reply, and how far the host's clock was ahead of ours.
+        """Ask the sensor process; return its reply, and the seconds by which the host's clock is ahead of ours.
 
         Raises
         ------
         LaunchError
-            None came `within` so many seconds, the connection is gone, or it was no reply.
+            No valid reply arrived `within` these seconds, or the connection is gone.
         """
         with self._lock:
             number, line = self._dialogue.ask(do, **what)
@@ -168,16 +169,16 @@ class HostConnection:
             return reply, reply.now - time.time()
 
     def await_program(self) -> None:
-        """Have the other end wait for its next program: nothing that was measured or looked at is left of it.
+        """Make the other end wait for its next program. A fresh interpreter replaces the probe or sensor process.
 
         Raises
         ------
         LaunchError
-            It does not answer.
+            The host does not answer.
         """
         if self._waits:
             return
-        if self.senses:  # what follows the answer is not read by the sensor process
+        if self.senses:  # after its answer, the sensor process reads no more input
             self.ask("leave", LEAVE_SECONDS)
             self.senses = False
         self.write(b"next\n")
@@ -211,8 +212,8 @@ class HostConnection:
         return self._replies.pop(number)
 
     def _some(self, seconds: float) -> bytes | None:
-        """Return what the host says, nothing at its end; None where only talk or nothing came in time."""
-        waiting = select.poll()  # many hosts are many descriptors: more than select() can name
+        """Return output of the host, empty at its end; None if only standard error or nothing arrived in time."""
+        waiting = select.poll()  # select() cannot take the descriptors of many hosts
         waiting.register(self.output, select.POLLIN)
         waiting.register(self.errors, select.POLLIN)
         ready = {pipe for pipe, _ in waiting.poll(1000 * seconds)}
@@ -224,7 +225,7 @@ class HostConnection:
         return None
 
     def _hear_talk(self) -> bool:
-        """Keep what ssh and the host say besides; False at its end."""
+        """Read and keep standard error of ssh and the host; return False at its end."""
         with contextlib.suppress(BlockingIOError):
             data = os.read(self.errors.fileno(), CHUNK)
             self._talk += data[: max(0, MAX_BYTES - len(self._talk))]
@@ -232,7 +233,7 @@ class HostConnection:
         return True
 
     def _ended(self) -> int | None:
-        """Return the exit code of a connection whose output ended, with its last words heard."""
+        """Read the rest of standard error after the output ended; return the exit code, None if ssh still runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_SECONDS)
         while select.select([self.errors], [], [], 0)[0] and self._hear_talk():
@@ -244,12 +245,12 @@ class HostConnection:
         return printable(lines[-1]) if lines else "its sensor process ended"
 
     def hang_up(self) -> None:
-        """Close the way in: what is at the other end ends by itself."""
+        """Close the input, so that the program at the other end ends by itself."""
         with contextlib.suppress(OSError):
             self._input.close()
 
     def close(self, seconds: float = END_SECONDS) -> None:
-        """End the connection, which has so long to end by itself."""
+        """End the connection: close its input, and kill ssh if it does not end within `seconds`."""
         self.hang_up()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
@@ -261,17 +262,17 @@ class HostConnection:
 
 
 class HostConnections:
-    """The connections of one command to the hosts of a list, opened all at once. A context manager.
+    """The connections of one command to the hosts of a list, opened at the same time. A context manager.
 
     Attributes
     ----------
     job
-        The mark that every connection of its own bears, and the run that is started through them.
+        Name of the run that is started through the connections; every unshared connection has its job tag.
 
     Parameters
     ----------
     shares
-        Whether hosts are looked at through logins that this user's jobs share (`sharing`).
+        Whether hosts are checked over logins that this user's jobs share (`sharing`).
     """
 
     def __init__(self, job: str = "", *, shares: bool = False) -> None:
@@ -281,12 +282,12 @@ class HostConnections:
         self._failed: dict[str, str] = {}
 
     def open(self, hosts: Sequence[Host], listed: HostList) -> None:
-        """Begin to log in on every host that has no connection; waits for none of them.
+        """Start a login to every host without a connection; do not wait for the logins.
 
         Raises
         ------
         UsageError
-            A host whose words must not reach ssh. Permanent.
+            A field of a host is unsafe for ssh (`ssh.Reach`). Permanent.
         """
         self._logins |= {host.name: partial(self.login, host, listed) for host in hosts}
         reaches = {host.name: ssh.reach(host, listed) for host in hosts}
@@ -302,12 +303,12 @@ class HostConnections:
                 self._failed[name] = str(error)
 
     def login(self, host: Host, listed: HostList) -> HostConnection:
-        """Return a connection to a host that nobody shares; it is the caller's to close.
+        """Return a new, unshared connection to a host; the caller must close it.
 
         Raises
         ------
         LaunchError
-            There is no ssh to start.
+            ssh cannot be started.
         """
         return log_in(ssh.reach(host, listed), self.job)
 
@@ -317,14 +318,14 @@ class HostConnections:
         return HostConnection(name, argv, sharing.markless(os.environ))
 
     def get(self, name: str) -> HostConnection | None:
-        """Return the connection to a host; None where there is none that lives."""
+        """Return the connection to a host; None if it has no usable connection."""
         found = self._by_name.get(name)
         return found if found is not None and found.alive else None
 
     def look(
         self, parcels: Mapping[str, bytes], seconds: float, more: float
     ) -> dict[str, tuple[RemoteAnswer, float]]:
-        """Return each host's answer to its look and the seconds it took, at the latest after `seconds`."""
+        """Probe the hosts within `seconds` (busy hosts longer); return the answer and time of each."""
         if not parcels:
             return {}
         deadline = time.monotonic() + seconds
@@ -334,31 +335,31 @@ class HostConnections:
             if connection is None:
                 return RemoteAnswer(b"", self._failed[name].encode(), 127, time.time()), 0.0
             answer = connection.look(parcels[name], deadline, more)
-            if answer.code == SSH_FAILED and self._shares:  # it may be the sharing
+            if answer.code == SSH_FAILED and self._shares:  # the shared login may be the cause
                 connection.close(0.0)
                 connection = self._by_name[name] = self._logins[name]()
                 answer = connection.look(parcels[name], deadline, more)
             if answer.code != 0:
-                connection.close(0.0)  # it had its time
+                connection.close(0.0)  # it has used up its time
             return answer, answer.at - connection.begun if answer.code == 0 else seconds
 
         with ThreadPoolExecutor(min(MAX_AT_ONCE, len(parcels))) as pool:
             return dict(zip(parcels, pool.map(one, parcels), strict=True))
 
     def take(self, name: str) -> HostConnection | None:
-        """Return the connection to a host for good: it is the taker's to close. None where there is none."""
+        """Remove and return the connection to a host; the caller must close it. None without a connection."""
         found = None if self._shares else self.get(name)
         if found is not None:
             del self._by_name[name]
         return found
 
     def close(self) -> None:
-        """End all connections that nobody took, at once."""
+        """End all remaining connections at the same time."""
         close_all(list(self._by_name.values()))
         self._by_name.clear()
 
     def __enter__(self) -> HostConnections:
-        """Return itself."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -367,12 +368,12 @@ class HostConnections:
 
 
 def log_in(reach: ssh.Reach, job: str = "") -> HostConnection:
-    """Return a new connection to a host, marked as a job's unless that is empty.
+    """Return a new connection to a host, with the job tag of `job` unless that is empty.
 
     Raises
     ------
     LaunchError
-        There is no ssh to start.
+        ssh cannot be started.
     """
     words = [*bootstrap.words(site=True), *([mark(job)] if job else [])]
     environment = {**os.environ, MARK: job} if job else None
@@ -380,7 +381,7 @@ def log_in(reach: ssh.Reach, job: str = "") -> HostConnection:
 
 
 def close_all(connections: Sequence[HostConnection]) -> None:
-    """End connections, which together have so long to end by themselves as one has."""
+    """End connections at the same time, with the time limit of one."""
     for one in connections:
         one.hang_up()
     deadline = time.monotonic() + END_SECONDS
@@ -389,7 +390,7 @@ def close_all(connections: Sequence[HostConnection]) -> None:
 
 
 def _answered(heard: bytes | bytearray) -> bool:
-    """Whether a look's line has come whole; a login may say other things before it."""
+    """Whether the complete answer of the probe has arrived; a login may print other text before it."""
     whole = bytes(heard).rpartition(b"\n")[0]
     return any(
         line.startswith(b'{"schema"') and SCHEMA.encode() in line for line in whole.splitlines()

@@ -1,4 +1,4 @@
-"""What a look at a host found, judged: one finding a check, and whether a run may go there. Pure."""
+"""Judge the answer of a host's probe: a finding for each check, and whether a run may use the host. Pure."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from apples.ui.units import amount, duration
 Status = Literal["ok", "warn", "fail"]
 MIN_PYTHON = (3, 11)
 SKEW_SECONDS, MAX_SKEW_SECONDS = 2.0, 60.0
-"""Clocks that differ by more are said; by so much more, measurements would be refused."""
+"""Clock differences above which a warning is printed, and above which the host is rejected: its measurements would
+be rejected too."""
 DISK_BYTES, MIN_DISK_BYTES = 100e6, 10e6
 RESOLVE_SECONDS = 1.9
-"""An own name that takes longer (the look waits for 2 s): MPI asks for it at every start."""
+"""Time limit for a host to resolve its own name (the probe waits 2 s): MPI resolves it at every start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a host must have besides MPI.
+    """Requirements of a host besides MPI.
 
     Attributes
     ----------
     modules, commands
-        What implementations require; a host without one still does for others.
+        Python modules and commands that implementations require. A host that lacks some can run other
+        implementations.
     programs
-        Paths that must exist there, or their names in the host's directory.
+        Paths that must exist on the host; a file may also be in the host's directory.
     probe
-        Name of the module that goes along to describe the host's CPUs; empty: nobody asks.
+        Name of the module that is sent to describe the host's CPUs; empty: not requested.
     ipv6
-        Whether IPv6 alone between the hosts is enough. For mpiexec it is not, for the manager of a malleable job
-        it is.
+        Whether IPv6 alone between the hosts is enough: True for the manager of a malleable job, False for mpiexec.
     """
 
     modules: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, and what to do about it where it is not ok."""
+    """The result of one check, with a remedy if it is not ok."""
 
     name: str
     status: Status
@@ -59,35 +60,35 @@ class Finding:
 
 
 MEETING = "meeting"
-"""Name of the check by a trial launch (`apples.launch.meeting`), which is no check of one host from inside it."""
+"""Name of the check by a trial launch on all hosts (`apples.launch.meeting`); the probe does not make it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitness:
-    """What is known of one host from inside it.
+    """The results of the checks of one host.
 
     Attributes
     ----------
     host
-        Its name.
+        Name of the host.
     findings
-        Every check, in the order of `CHECKS`; only the first where the host was not reached.
+        The result of every check, in the order of `CHECKS`; only the first if the host was not reached.
     missing
-        Modules and commands that were asked for and are not there.
+        Required modules and commands that the host does not have.
     cpus
-        How many CPUs a process there may use; 0 where nobody knows.
+        Number of CPUs that a process on the host may use; 0: unknown.
     machine
-        The same for two hosts that are parts of one machine; empty where nobody knows.
+        Boot id of the machine, equal for hosts that are parts of one machine; empty: unknown.
     address
-        Its own address on the way to here, a number; empty where nobody knows.
+        IP address of the host on its way to this machine; empty: unknown.
     back
-        The address by which it reaches this machine, a number; empty where nobody knows.
+        IP address by which the host reaches this machine; empty: unknown.
     apples
-        The version of apples its interpreter finds, empty where it finds none.
+        Version of apples in the host's interpreter; empty: not installed.
     memory
-        Bytes its whole machine has to give; 0 where nobody knows.
+        Available memory of the whole machine in bytes; 0: unknown.
     topology
-        What it said of its CPUs, unchecked; empty where it said nothing.
+        The host's unvalidated description of its CPUs; empty: none.
     """
 
     host: str
@@ -103,7 +104,7 @@ class Fitness:
 
     @property
     def refusal(self) -> str:
-        """Why no run may go there, with what helps; empty where one may."""
+        """The reason why a run may not use the host, with the remedy; empty if it may."""
         for one in self.findings:
             if one.status == "fail":
                 return f"{one.name}: {one.detail}" + (f" ({one.cure})" if one.cure else "")
@@ -113,16 +114,16 @@ class Fitness:
 def judge(
     host: str, answer: RemoteAnswer, seconds: float, python: str, address: str = ""
 ) -> Fitness:
-    """Return the fitness of a host from its answer to a look.
+    """Return the fitness of a host from the answer of its probe.
 
     Parameters
     ----------
     seconds
-        From the question to the answer.
+        Time from the question to the answer.
     python
-        The interpreter that was to answer.
+        Path of the interpreter that should run the probe.
     address
-        What ssh connects to; empty: the host's name.
+        Destination for ssh; empty: the host's name.
     """
     found = _document(answer.output)
     if found is None:
@@ -135,7 +136,7 @@ def judge(
 
 
 def _document(output: bytes) -> dict[str, Any] | None:
-    """Return the answer; a login may say other things before it."""
+    """Return the probe's JSON answer; a login may print other text before it. None if it is missing."""
     for line in reversed(output.splitlines()):
         if line.startswith(b'{"schema"'):
             try:
@@ -151,7 +152,7 @@ NO_COMMAND = (126, 127)
 
 
 def _silence(answer: RemoteAnswer, seconds: float, python: str, address: str) -> Finding:
-    """Return why a host did not answer, with the text that came in place of the answer."""
+    """Return a finding with the reason why a host did not answer, and the text that it printed instead."""
     printed = answer.last_line
     shown = f": it prints {printed!r}" if printed else ""
     quiet = (
@@ -179,7 +180,7 @@ def _silence(answer: RemoteAnswer, seconds: float, python: str, address: str) ->
 PYTHON_WORDS = re.compile(
     r"^(Traceback|usage: |Unknown option|\w*Error\b|Fatal Python)|python", re.MULTILINE
 )
-"""Words of an interpreter's own on standard error."""
+"""Text that a Python interpreter prints to standard error when it fails."""
 
 
 def _judged(host: str, found: Mapping[str, Any], at: float, seconds: float) -> Fitness:
@@ -195,8 +196,8 @@ def _judged(host: str, found: Mapping[str, Any], at: float, seconds: float) -> F
         frozenset(str(name) for name, there in asked.items() if not there),
         max(0, int(found["cpus"])),
         printable(str(found["boot"])),
-        address if is_number(address) else "",  # it goes into the machine file
-        back if is_number(back) else "",  # it goes to the proxy of this host
+        address if is_number(address) else "",  # it is written into the machine file
+        back if is_number(back) else "",  # it is passed to the proxy of this host
         printable(str(found["packages"]["apples"])),
         max(0, int(found.get("memory", 0))),
         str(found.get("topology", "")),
@@ -305,7 +306,7 @@ def _clock(skew: float) -> Finding:
 
 
 def own_version(package: str) -> str:
-    """Return the version of a package here, empty where it is not installed."""
+    """Return the version of a package in this interpreter; empty if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - not for a plan
 
     try:

@@ -1,4 +1,4 @@
-"""What is left of jobs on another machine: that machine's own word, over a login that this user's jobs share."""
+"""Count and end the remaining processes of jobs on another machine, over a login that this user's jobs share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from apples.launch.remote.ask import RemoteAnswer, RemoteQuestion, ask
 from apples.resources import Host, HostList
 
 LOOK_SECONDS = 6.0
-"""For a host to answer."""
+"""Time limit for a host to answer."""
 BUSY_SECONDS = 6.0
-"""More for one that has begun to answer: it is not dead but busy."""
-# SIGTERM first: a supervisor that is killed while it cleans up leaves its folder in /tmp.
+"""Extension of the time limit if the host has begun to answer: it is busy, not dead."""
+# SIGTERM first: a supervisor that is killed during its cleanup leaves its folder in /tmp.
 END_SECONDS = 2.0
-"""For what is left of jobs that are over to end when it is asked to, and as much again when it is killed."""
+"""Time limit for processes of ended jobs to end after SIGTERM, and again after SIGKILL."""
 REMAINS = "apples.launch.job_processes:remains"
 LINE = re.compile(r"([0-9a-f]{8,32}) ([0-9]{1,9})")
 
@@ -31,20 +31,22 @@ def remains(
     answer_seconds: float = LOOK_SECONDS,
     end_seconds: float = END_SECONDS,
 ) -> dict[str, int]:
-    """Return how many processes there are on a host of each job, by its id; takes at most 24 s.
+    """Return the number of processes of each job on a host, by job id; takes at most 24 s.
 
     Parameters
     ----------
     jobs
-        Whether each of them is over: what is left of such a one is ended first. There may be none: then it is
-        only seen whether the host answers.
-    answer_seconds, end_seconds
-        How long the host may take to answer; how long processes may take to end before they are killed.
+        Job id -> whether the job is over. The processes of a job that is over are ended first. Empty: only check
+        whether the host answers.
+    answer_seconds
+        Time limit for the host to answer.
+    end_seconds
+        Time limit for processes to end before they are killed.
 
     Raises
     ------
     LaunchError
-        The host did not say it, and why. Transient.
+        The host did not answer; the message has the reason. Transient.
     """
     reach = ssh.reach(host, hosts)
     told = {"jobs": dict(jobs), "seconds": end_seconds}
@@ -71,7 +73,7 @@ def _asked(reach: ssh.Reach, parcel: bytes, shared: str, seconds: float) -> Remo
 
 
 def told_of(text: str) -> dict[str, int] | None:
-    r"""Return what a host said of each job; None where it did not say all.
+    r"""Return the number of processes of each job from a host's answer; None if the answer is incomplete.
 
     Examples
     --------

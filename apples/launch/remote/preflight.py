@@ -1,4 +1,4 @@
-"""Looks at many hosts at once before anything is started on them."""
+"""Check many hosts at the same time, before a program is started on them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from apples.launch.remote.fitness import Finding, Fitness, Needs, judge
 from apples.launch.this_host import own_machine
 from apples.resources import Host, HostList
 
-# ssh's own limit for a connection is 4 s. Every plan with a dead host waits this long.
+# More than ssh's own time limit of 4 s for a connection. Every plan with a dead host waits this long.
 LOOK_SECONDS = 5.5
-"""For all hosts together, dead ones included."""
+"""Time limit for all hosts together, including dead hosts."""
 MAX_WAYS = 8
-"""Of this machine's addresses, to which a host is asked to connect back."""
+"""Maximum number of this machine's addresses to which a host tries to connect back."""
 BUSY_SECONDS = 6.0
-"""More for a host that has begun to answer: it is not dead but busy."""
+"""Extension of the time limit for a host that has begun to answer: it is busy, not dead."""
 LOOK = "apples.launch.remote.probe:main"
 
 
@@ -32,17 +32,18 @@ def preflight(
     seconds: float = LOOK_SECONDS,
     connections: HostConnections | None = None,
 ) -> dict[str, Fitness]:
-    """Return the fitness of each host, by name; takes at most `seconds`, whatever is dead, busy ones longer.
+    """Return the fitness of each host by name; takes at most `seconds` even with dead hosts, busy hosts longer.
 
     Parameters
     ----------
     connections
-        Where there are connections already, and where those that are made stay; default: none stays.
+        Existing connections to use; new connections are added and stay open. None: close all connections at the
+        end.
 
     Raises
     ------
     UsageError
-        A host whose words must not reach ssh. Permanent.
+        A field of a host is unsafe for ssh (`ssh.Reach`). Permanent.
     """
     with contextlib.ExitStack() as stack:
         if connections is None:
@@ -77,7 +78,7 @@ def _told(host: Host, needs: Needs, back: Callable[[str], object]) -> dict[str, 
 
 
 def _listen(stack: contextlib.ExitStack, hosts: int) -> int:
-    """Return a port that is open on all addresses while hosts are looked at; 0: none could be opened."""
+    """Return a port that is open on all addresses during the checks; 0 if none could be opened."""
     with contextlib.suppress(OSError):
         both = socket.has_dualstack_ipv6()
         family = socket.AF_INET6 if both else socket.AF_INET
@@ -93,7 +94,10 @@ def _listen(stack: contextlib.ExitStack, hosts: int) -> int:
 def _ways_back(
     addresses: Mapping[str, str], port: int, needs: Needs
 ) -> Callable[[str], dict[str, object] | None]:
-    """Return what gives the addresses of this machine to which a host is to connect: on its own way first."""
+    """Return a function from host name to the addresses of this machine to which the host must connect back.
+
+    The address on the way to the host comes first.
+    """
     own = own_ipv4()
 
     def ways(name: str) -> dict[str, object] | None:
@@ -107,13 +111,13 @@ def _ways_back(
 
 
 def address_towards(addresses: Iterable[str]) -> str:
-    """Return the address of this machine on the way to most of some; empty where there is no way."""
+    """Return the address of this machine on the way to most of `addresses`; empty without a route."""
     sources = Counter(source for address in addresses if (source := _source(address)))
     return sources.most_common(1)[0][0] if sources else ""
 
 
 def _source(address: str) -> str:
-    """Return the address the kernel would send from; no packet is sent and no name looked up."""
+    """Return the kernel's source address for packets to an IP address; sends no packet, looks up no name."""
     if not is_number(address):
         return ""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -124,7 +128,7 @@ def _source(address: str) -> str:
 
 
 def _no_address_twice(found: dict[str, Fitness]) -> dict[str, Fitness]:
-    """Refuse a host with the address of an earlier host or of this machine: MPI needs distinct addresses."""
+    """Reject a host with the address of an earlier host or of this machine: MPI needs distinct addresses."""
     first: dict[str, str] = {}
     for name, one in found.items():
         if not one.address or one.refusal:
@@ -141,7 +145,7 @@ def _no_address_twice(found: dict[str, Fitness]) -> dict[str, Fitness]:
 
 
 def _no_loopback_beside_others(found: dict[str, Fitness]) -> dict[str, Fitness]:
-    """Refuse hosts that have a loopback address where others have not: the others cannot connect to them."""
+    """Reject hosts with a loopback address if other hosts have none: the others cannot connect to them."""
     fit = {name: one for name, one in found.items() if one.address and not one.refusal}
     loopback = {name: one for name, one in fit.items() if one.address.startswith("127.")}
     if len(loopback) < len(fit):

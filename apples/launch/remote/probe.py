@@ -1,11 +1,11 @@
-"""Looks at the host it runs on and prints what it found as one line of JSON. Standard library only.
+"""Probe: examine the host on which this runs, and print the findings as one line of JSON. Standard library only.
 
-Travels over ssh (`apples.launch.remote.bootstrap`); every look has its own short deadline, so that the whole is
-never late for the one who asked. It then waits for what else its connection is for
-(`apples.launch.remote.connection`), and ends with it.
+It is sent over ssh (`apples.launch.remote.bootstrap`). Every check has its own short time limit, so that the
+answer arrives within the time limit of the question. Then it waits for further commands of its connection
+(`apples.launch.remote.connection`), and ends with the connection.
 
-Every job looks at every host, so a look loads little: what reads versions (`importlib.metadata`) and what turns a
-name into an address (names as text: IDNA) would cost as much again as all the rest.
+Every job probes every host, so the probe loads few modules. `importlib.metadata`, which reads versions, and the
+IDNA codec, which name lookups of text load, would double its time.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ RESOLVE_SECONDS = 2.0
 BACK_SECONDS = 2.0
 DESCRIBE_SECONDS = 2.0
 MAX_DESCRIBED = 1 << 19
-"""Characters of a topology; the answer as a whole is read to a megabyte."""
+"""Maximum characters of a topology; the reader accepts a megabyte for the whole answer."""
 
 
 def main(told: dict[str, Any]) -> int:
-    """Print the facts about this host that the request asks for."""
+    """Print the findings of this host that the request `told` asks for; then carry out further commands."""
     sys.stdout.write("\n")
-    sys.stdout.flush()  # a host that has begun to answer is not dead, however busy
+    sys.stdout.flush()  # the beginning of an answer shows that the host is not dead, only busy
     found: dict[str, Any] = {"schema": SCHEMA}
     name = socket.gethostname()
     resolved = _within(RESOLVE_SECONDS, lambda: socket.getaddrinfo(name.encode(), None)[0][4][0])
@@ -73,11 +73,11 @@ def main(told: dict[str, Any]) -> int:
             _sense()
         elif word == b"next":
             os.execv(sys.executable, [*START, told["start"], *sys.argv[1:]])  # noqa: S606 - ourselves
-    os._exit(0)  # whatever still waits for an answer is not waited for
+    os._exit(0)  # does not wait for threads that still wait for an answer
 
 
 def _word() -> bytes:
-    """Return the next line, byte by byte: what follows it may be another program's. Empty at the end."""
+    """Read and return the next line byte by byte, since later bytes are for another program; empty at the end."""
     line = b""
     while not line.endswith(b"\n"):
         one = os.read(0, 1)
@@ -88,7 +88,7 @@ def _word() -> bytes:
 
 
 def _sense() -> None:
-    """Be a sensor process until told to leave; without what that needs here, end with the reason."""
+    """Run a sensor process until the order to leave. If apples is not installed, print the reason and exit."""
     try:
         sensing = importlib.import_module("nws.sensing.stdio")
     except ImportError as error:
@@ -98,7 +98,7 @@ def _sense() -> None:
 
 
 def _within(seconds: float, act: Callable[[], Any]) -> Callable[[], dict[str, Any]]:
-    """Begin `act`; return what gives its value or error and the seconds it took, in time."""
+    """Start `act` in a thread; return a function that waits for its value or error and its seconds, in time."""
     done: dict[str, Any] = {}
     begin = time.monotonic()
 
@@ -120,10 +120,10 @@ def _within(seconds: float, act: Callable[[], Any]) -> Callable[[], dict[str, An
 
 
 def _reached(back: dict[str, Any], client: str) -> Callable[[], dict[str, Any]]:
-    """Begin to connect to the asker's addresses; return what gives the first of them that can be reached.
+    """Start to connect to the agent's addresses; return a function that waits for the first that is reachable.
 
-    The address from which its ssh came, as this host sees it, comes after those of IPv4: behind a forwarded port
-    it may be the only one.
+    `client`, the source address of the agent's ssh connection, comes after the IPv4 addresses. Behind a forwarded
+    port it may be the only reachable address.
     """
     every = dict.fromkeys([*back["addresses"], *([client] if ":" not in client else [])])
     begun = [
@@ -144,12 +144,12 @@ def _reached(back: dict[str, Any], client: str) -> Callable[[], dict[str, Any]]:
 
 
 def _connects(address: str, port: int) -> None:
-    host: Any = address.encode()  # as text it would load IDNA
+    host: Any = address.encode()  # text would load the IDNA codec
     socket.create_connection((host, port), timeout=BACK_SECONDS).close()
 
 
 def _described(module: str) -> str:
-    """Return what the module that came along says of this host's CPUs; nothing where none was asked."""
+    """Return the description of this host's CPUs by a sent module; empty if not requested or too long."""
     if not module:
         return ""
     word: str = importlib.import_module(module).packed()
@@ -161,7 +161,7 @@ def _beside(name: str) -> str:
 
 
 def installed_version(package: str) -> str:
-    """Return the version of an installed package, as its metadata has it; empty where there is none."""
+    """Return the version of an installed package from its metadata; empty if it is not installed."""
     for place in sys.path:
         with contextlib.suppress(OSError):
             for name in os.listdir(place or "."):  # noqa: PTH208 - pathlib is slow to load
@@ -170,11 +170,11 @@ def installed_version(package: str) -> str:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow to load
 
     try:
-        return version(package) or ""  # a folder without a file
+        return version(package) or ""  # None for a folder without a metadata file
     except (
         PackageNotFoundError,
-        FileNotFoundError,
-    ):  # the latter of newer libraries, of a folder without a file
+        FileNotFoundError,  # newer libraries, for a folder without a metadata file
+    ):
         return ""
 
 
@@ -189,7 +189,7 @@ def _version_line(path: str) -> str:
 
 
 def _is_command(word: str) -> bool:
-    import shutil  # noqa: PLC0415 - slow to load, and most looks ask for no command
+    import shutil  # noqa: PLC0415 - slow to load, and most probes need no command
 
     return shutil.which(word) is not None
 
@@ -202,13 +202,13 @@ def _importable(module: str) -> bool:
 
 
 def _missing(place: str, directory: str) -> str:
-    """Return a program's path if it is nowhere it is looked for, else nothing."""
+    """Return a program's path if the program is missing or unreadable, else empty."""
     found = located(place, directory)
     return "" if os.access(found, os.R_OK) else place
 
 
 def _directory(path: str) -> str:
-    """Return what is wrong with the working directory, empty where nothing is."""
+    """Return the defect of the working directory; empty if it is usable."""
     if not os.path.isdir(path):  # noqa: PTH112
         return "is no directory"
     return "" if os.access(path, os.W_OK | os.X_OK) else "cannot be written to"
@@ -223,7 +223,7 @@ def _free(path: str) -> int | None:
 
 
 def _available_memory() -> int:
-    """Return the bytes the whole machine has to give, whatever this login's limit; 0 where it does not say."""
+    """Return the available bytes of memory of the whole machine, without limits of this login; 0: unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as stream:  # noqa: PTH123 - pathlib is slow to load
             for line in stream:

@@ -1,10 +1,10 @@
-"""Logins that a user's jobs share: OpenSSH's own (``ControlMaster``), which end soon after their last use.
+"""Logins that a user's jobs share for checks, by OpenSSH's ``ControlMaster``.
 
-Each job looks at every host of its list, which is a login a host and job. The first of them leaves its connection
-to a process of ssh's that ends after 15 seconds without use; jobs that look at the host meanwhile do so through
-it. A job itself, rigid or malleable, runs over a login of its own, since the process that holds a shared login
-ends all its sessions when it is killed. Where none can be shared (a long path, a full disk, a login that has as
-many sessions as sshd allows, ten) each job logs in for itself.
+Each job checks every host of its list, which would need a login for each host and job. The first login leaves its
+connection to an ssh process that ends after 15 seconds without use. Until then, other jobs check the host over
+that connection. A job itself, rigid or malleable, runs over a separate login, because killing the process of a
+shared login ends all its sessions. If a login cannot be shared (the path is too long, the disk is full, or it has
+reached sshd's limit of ten sessions), each job logs in separately.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from apples.launch.remote.ssh import Reach
 
 FOLDER = "ssh"
 PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
-"""Paths in which ssh expands nothing."""
+"""Paths without characters that ssh expands."""
 MAX_FOLDER = 107 - len("/01234567-.0123456789abcdef") - 40
-"""What leaves room in a socket's name for ours, for ssh's 40 letters of host, port and user, and for a suffix."""
+"""Maximum length of the folder: a socket path of 107 bytes also has our name, ssh's 40 letters and a suffix."""
 
 
 def socket_name(reach: Reach) -> str:
-    """Return where a shared login to a host is, or may be; empty where none can be shared, nor is there one.
+    """Return the socket path of a shared login to a host; empty if the login cannot be shared.
 
-    A changed configuration makes another login: it may name another machine, or another key.
+    A changed ssh configuration gives another path, because it may name another machine or another key.
     """
     if reach.allocation:
         return ""
     try:
         folder = _folder()
         found = [_facts(Path(one)) for one in (reach.config, Path.home() / ".ssh/config") if one]
-    except (OSError, RuntimeError, UsageError):  # no folder, no home
+    except (OSError, RuntimeError, UsageError):  # the folder or the home directory is missing
         return ""
     return f"{folder}/{hashlib.sha256(repr(found).encode()).hexdigest()[:8]}-%C" if folder else ""
 
 
 def _folder() -> Path | None:
-    """Return this user's own folder for sockets, made if need be; None where none has a short enough name."""
+    """Return this user's private folder for sockets, created if needed; None if no usable path is short enough."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     for folder in (
         state.directory() / FOLDER,
@@ -67,5 +67,5 @@ def _facts(path: Path) -> tuple[object, ...]:
 
 
 def markless(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without the mark of a job: a login that is shared outlives the job that began it."""
+    """Return the environment without the job tag: a shared login outlives the job that started it."""
     return {name: value for name, value in environment.items() if name != MARK}

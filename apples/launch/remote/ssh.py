@@ -1,8 +1,8 @@
-"""The command line to a host of the list: ssh with the user's own configuration, or srun. Nothing is started.
+"""Build the command line to a host of the list: ssh with the user's own configuration, or srun. Pure functions.
 
-What a file names reaches a remote shell only as the interpreter's path, quoted; everything else travels
-inside the connection. ssh itself sees checked words only: a destination or login that could be an option
-or be expanded in a ProxyCommand is refused.
+Of the words in a host list, only the quoted path of the interpreter reaches a remote shell. All else is sent
+inside the connection. ssh itself gets only validated words: a destination or login that could be an option, or be
+expanded in a ProxyCommand, is rejected.
 """
 
 from __future__ import annotations
@@ -25,57 +25,57 @@ from apples.resources.host import (
 )
 
 CONNECT_SECONDS = 4
-"""For the connection alone; a host that takes longer counts as dead."""
+"""Time limit for the connection alone; a host that takes longer counts as dead."""
 OPTIONS = (
-    "BatchMode=yes",  # never ask: there may be nobody
+    "BatchMode=yes",  # never prompt: no user may be there to answer
     f"ConnectTimeout={CONNECT_SECONDS}",
-    "ServerAliveInterval=5",  # a host that vanished is noticed within 15 s
+    "ServerAliveInterval=5",  # notices a vanished host within 15 s
     "ServerAliveCountMax=3",
     "ClearAllForwardings=yes",
     "RequestTTY=no",
     "LogLevel=ERROR",
 )
-# ControlMaster=no stops ssh from offering its connection to others; only ControlPath=none stops it
-# from using theirs.
+# ControlMaster=no keeps ssh from sharing its connection; only ControlPath=none keeps it from using a shared one.
 OWN = ("ControlMaster=no", "ControlPath=none")
-"""A connection others share would outlive us, or we it, whatever the user's configuration says."""
+"""Options for an unshared connection, whatever the user's configuration: a shared one may end before or after
+us."""
 SHARED = ("ControlMaster=auto", "ControlPersist=15")
 INHERITED = (
     "SSH_CONNECTION",
     *(f"SLURM_{it}" for it in ("CPUS_PER_TASK", "TASKS_PER_NODE", "NTASKS", "NPROCS", "NNODES")),
 )
-"""What the batch script's or the login's own would say of a step that it does not fit."""
+"""Variables to remove for a step: inherited from a batch script or login, they would be wrong for the step."""
 STEP = (
     *("env", *(word for name in INHERITED for word in ("-u", name))),
     *("srun", "--overlap", "--mpi=none", "--cpu-bind=none", "--unbuffered", "--quiet"),
     "--chdir=/",
 )
-"""A step beside others, that binds nothing: its ranks are ours to place."""
+"""Command of a step that runs beside other steps and binds no CPUs: apples chooses the CPUs of its ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How one host is reached.
+    """The login to one host.
 
     Attributes
     ----------
     name
-        How plans and reports call it.
+        Name of the host in plans and reports.
     address
-        What ssh is told to connect to: an address, or an alias of the configuration.
+        Destination for ssh: an address, or an alias of the configuration.
     python
-        The interpreter there.
+        Path of the interpreter on the host.
     user
-        Login; empty: what the configuration says.
+        Login name; empty: that of the configuration.
     config
-        Path of an ssh configuration in place of the user's own; empty: that.
+        Path of an ssh configuration; empty: the user's own configuration.
     allocation
-        Number of the Slurm job by whose steps it is reached in place of ssh; empty: none.
+        Number of the Slurm job whose steps reach the host instead of ssh; empty: use ssh.
 
     Raises
     ------
     UsageError
-        A word that ssh or a shell could take for something else. Permanent.
+        ssh or a shell could misinterpret a field. Permanent.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Reach:
 
 
 def reach(host: Host, hosts: HostList) -> Reach:
-    """Return how a host of the list is reached; a host without a python has this one's path."""
+    """Return the login to a host of the list; `python` defaults to the path of this interpreter."""
     python = host.python or sys.executable
     return Reach(
         host.name, host.reached_at, python, host.user, configuration(hosts), host.allocation
@@ -120,7 +120,7 @@ def reach(host: Host, hosts: HostList) -> Reach:
 
 
 def configuration(hosts: HostList) -> str:
-    """Return the path of the list's ssh configuration, relative to the list's own folder."""
+    """Return the path of the list's ssh configuration, which is relative to the list's folder; empty: none."""
     if not hosts.ssh_config:
         return ""
     path = Path(hosts.ssh_config).expanduser()
@@ -130,12 +130,12 @@ def configuration(hosts: HostList) -> str:
 def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[str]:
     """Return the argument list that runs the host's interpreter with `words`.
 
-    Words that mean nothing to a shell may be added to it: ssh puts a space before each.
+    Words without shell syntax may be appended: ssh puts a space before each.
 
     Parameters
     ----------
     shared
-        The socket of a login that others share (`sharing`), begun where there is none; empty: it has its own.
+        Socket path of a shared login (`sharing`), which is started if it does not exist; empty: an unshared login.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[s
     ['--jobid=47', 'sh', '-c', 'exec /bin/python3 "$@"', 'sh', '-I']
     """
     if reach.allocation:
-        line = f'exec {_quoted(reach.python)} "$@"'  # what is added comes to the words
+        line = f'exec {_quoted(reach.python)} "$@"'  # appended words follow `words`
         return [*step(reach.name, reach.allocation), "sh", "-c", line, "sh", *words]
     argv = ["ssh", *(["-F", reach.config] if reach.config else [])]
     sharing = (*SHARED, f"ControlPath={shared}") if shared else OWN
@@ -156,7 +156,7 @@ def command(reach: Reach, words: Sequence[str] = (), shared: str = "") -> list[s
 
 
 def step(node: str, allocation: str) -> tuple[str, ...]:
-    """Return the argument list to which is added what one task on a node is to be.
+    """Return the argument list of a step with one task on a node; append the task's command to it.
 
     Examples
     --------
@@ -167,12 +167,12 @@ def step(node: str, allocation: str) -> tuple[str, ...]:
 
 
 def configured(reach: Reach) -> list[str]:
-    """Return the argument list that prints what the configuration says of a host; connects to nobody."""
+    """Return the argument list that prints the ssh configuration of a host, without a connection."""
     return ["ssh", *(["-F", reach.config] if reach.config else []), "-G", "--", reach.address]
 
 
 def _line(python: str, words: Sequence[str]) -> str:
-    """Return the line the login's shell reads."""
+    """Return the command line for the login's shell."""
     return " ".join(["exec", _quoted(python), *map(shlex.quote, words)])
 
 
