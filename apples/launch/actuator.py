@@ -68,7 +68,7 @@ class Execution(ABC):
         ApplicationError
             The program failed, or ended without a ``done`` event. Permanent for this input.
         DeadlineError
-            The program sent no event for longer than its deadline.
+            The program was silent for longer than its time limit.
         """
 
     def has_progress(self, seconds: float) -> bool:

@@ -30,7 +30,7 @@ def rank_cpus(
     threads: int = 1,
     messages: Matrix = (),
 ) -> RankCpus:
-    """Return the CPUs of each rank of a host; empty where ranks must share CPUs.
+    """Return the CPUs of each rank of a host; empty if ranks must share CPUs.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def bound_apart(parties: Sequence[tuple[RankGroup, str, Topology]]) -> list[Rank
 
 
 def bound_here(rank_groups: Sequence[RankGroup]) -> list[RankGroup]:
-    """Return `bound` for this machine, with the CPUs that this process may use."""
+    """Return the result of `bound` for this machine and the CPUs that this process may use."""
     return bound(rank_groups, live_topology("sys"))
 
 

@@ -34,7 +34,7 @@ FRAME = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in .+')
 MARKS = re.compile(r"[\s^~]+")
 """Python's markers below a source line of a traceback."""
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen |^<string>$")
-"""Files of libraries, which the user hardly wrote."""
+"""Paths of library files, as opposed to files of the user."""
 
 
 def first_to_end(ended: Mapping[int, str], mpi_errors: Collection[int] = ()) -> int | None:

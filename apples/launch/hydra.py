@@ -137,7 +137,8 @@ def command(
 
 
 RANK_ENDS = ("-disable-auto-cleanup", "-print-all-exitcodes")
-"""Leave the judgment of a rank's end to the agent, because hydra takes exit(0) for success; print exit codes."""
+"""mpiexec must not end ranks, since hydra takes exit(0) for success: it prints exit codes, and the agent
+decides."""
 OPTIONS = (
     *RANK_ENDS,
     *("-launcher", "fork", "-rmk", "user"),  # this machine, also inside another scheduler's job

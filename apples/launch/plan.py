@@ -112,7 +112,7 @@ class Strip:
 
     @property
     def host(self) -> Host:
-        """The host."""
+        """The host of `program`."""
         return self.program.host
 
 
@@ -154,8 +154,7 @@ class LaunchPlan:
     silence_seconds
         Time limit from one output line of the program to the next, well above the prediction.
     cpu_quotas
-        Host -> CPUs, for hosts that the host list describes as slower than this machine and whose speed is not
-        measured.
+        Host -> CPUs, for hosts without a measured speed that the host list describes as slower than this machine.
     findings
         Host -> results of the checks on that host (`preflight`).
     malleable

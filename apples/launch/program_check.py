@@ -32,7 +32,7 @@ FEW = 20
 MIN_SECONDS = 1e-3
 """Minimum computing time for a judgment."""
 TRIES = 3
-"""Number of runs of which the least ratio counts: a busy machine may delay the host with few rows in one run."""
+"""Maximum timing runs. The least ratio counts, because a busy machine may delay the host with few rows."""
 SILENCE_SECONDS = 60.0
 PROGRESS_SECONDS = 1e-6
 """Interval of progress events: so short that the program reports as often as it can."""

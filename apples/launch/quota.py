@@ -18,7 +18,7 @@ from apples.errors import LaunchError
 from nws import parse_groups, parse_mounts
 
 PERIOD_MICROSECONDS = 10_000
-"""Quota period: short, so that each sweep of the program is throttled evenly, not one sweep in ten completely."""
+"""Quota period: short, so that every iteration of a program is slowed, not one in ten for a whole period."""
 MIN_QUOTA_MICROSECONDS = 1_000
 """The kernel's minimum."""
 MAX_PERIOD_MICROSECONDS = 1_000_000

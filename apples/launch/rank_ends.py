@@ -155,7 +155,7 @@ class OutOfMemoryKills:
         return oom_kills(read(self._file)), oom_kills(read("/proc/vmstat"))
 
     def how_it_ended(self) -> str:
-        """Return words for an out-of-memory kill if the kernel made one since the creation; else empty."""
+        """Return words for an out-of-memory kill that the kernel made since this object was created; else empty."""
         group, machine = (
             now - before for now, before in zip(self._count(), self._before, strict=True)
         )
@@ -185,7 +185,7 @@ def oom_kills(account: bytes) -> int:
 
 
 def memory_account(groups: str, mounts: str) -> str:
-    r"""Return the path of the kernel's file with the memory kills of a process's cgroup; empty if unknown.
+    r"""Return the path of the file that counts out-of-memory kills in a process's cgroup; empty if unknown.
 
     Parameters
     ----------

@@ -463,7 +463,7 @@ class Run:
                 self._pass_on_text(source, text)
 
     def _pass_on_text(self, source: Source, text: str) -> None:
-        """Pass on a line that is not an event, unless it is blank, of mpiexec, or above the line limit."""
+        """Pass on a line that is not an event, unless it is blank, mpiexec's own, or above the line limit."""
         if not text.strip():  # an event begins with a newline
             return
         self._launcher_fault |= LAUNCHER_FAULT in text

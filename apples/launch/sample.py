@@ -1,4 +1,4 @@
-"""Where the sample application is: the Jacobi2D solver that comes with the package."""
+"""Find the sample application: the Jacobi2D solver that comes with the package."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def own_address(hosts: Iterable[Host], plan: LaunchPlan) -> str:
 
 
 def _address(host: Host, plan: LaunchPlan) -> str:
-    """Return the IP address of a host: the one that it reported when it was checked, else by a lookup."""
+    """Return the IP address of a host, from its own report if it was checked, else by a lookup."""
     seen = plan.findings.get(host.name)
     if seen and seen.address:
         return seen.address
@@ -213,7 +213,7 @@ def _address(host: Host, plan: LaunchPlan) -> str:
 
 
 def _share_a_machine(hosts: Iterable[Host], findings: Mapping[str, Fitness]) -> bool:
-    """Whether two of the hosts are parts of one machine with separate network addresses."""
+    """Whether two of the hosts are parts of one machine that is connected by a network other than loopback."""
     machines = []
     for host in hosts:
         seen = findings.get(host.name)

@@ -63,7 +63,7 @@ def check_actuator(
     Raises
     ------
     LaunchError
-        A check failed: the actual result, and the one that the contract requires.
+        A check failed; the message has the actual result and the result that the contract requires.
     UsageError
         The actuator or the host list does not exist.
 
@@ -191,7 +191,7 @@ class ActuatorChecks:
         raise self._broken("actuate returned, though the program was never ready")
 
     def _killed(self) -> None:
-        self._plan("waits")  # an empty folder of records
+        self._plan("waits")  # empties the folder of records
         words = [sys.executable, "-m", "apples.launch.actuators.checks", "--hold", self.reference]
         with subprocess.Popen([*words, self.hosts, self.folder], stdout=subprocess.PIPE) as agent:
             assert agent.stdout is not None  # noqa: S101 - for the type checker: it is a pipe
@@ -202,7 +202,7 @@ class ActuatorChecks:
         )
         self._none_left(seconds=LEFT_SECONDS)
 
-    # ------------------------------------------------------------------ what they need
+    # ------------------------------------------------------------------ helpers of the checks
     def _check(self, claim: str, check: Callable[[], None]) -> str:
         try:
             check()

@@ -37,8 +37,8 @@ class LocalActuator(Actuator):
     talk
         Receives the program's other output and the warnings, line by line; default: standard error.
     startup_seconds, silence_seconds
-        Time limits for ``ready`` and from one event to the next. If the second is None, it is derived from the
-        prediction.
+        Time limits for ``ready``, and from one output line to the next. If the second is None, it is derived from
+        the prediction.
     """
 
     name = "local"
@@ -90,7 +90,7 @@ class LocalActuator(Actuator):
         return RunExecution(started(start, self.talk), quotas.warnings)
 
     def check_movable(self) -> None:
-        """Accept: all hosts are parts of this machine."""
+        """Raise nothing: a job can move, because all hosts are parts of this machine."""
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, as a part of this machine."""

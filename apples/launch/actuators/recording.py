@@ -84,7 +84,7 @@ class RecordingActuator(Actuator):
 
     @property
     def only_plans(self) -> bool:
-        """Whether neither hosts nor a queue are queried for the plan."""
+        """Whether no host is checked and no queue is queried for the plan."""
         return self.stands_for is None or not self._asks
 
     @property
@@ -97,7 +97,7 @@ class RecordingActuator(Actuator):
         return self.stands_for.look(survey) if self.stands_for else {}
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return the seconds that the actuator which it replaces expects."""
+        """Return the wait that the replaced actuator expects, in seconds."""
         return self.stands_for.wait_seconds(plan) if self.stands_for else 0.0
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:

@@ -117,12 +117,12 @@ class SlurmActuator(Actuator):
         return RunExecution(run, queue_seconds=held)
 
     def check_movable(self) -> None:
-        """Accept if this process runs in an allocation.
+        """Raise an error outside an allocation, because a job can only move among the nodes of an allocation.
 
         Raises
         ------
         UsageError
-            It does not. The nodes of a new job would be unknown until it runs.
+            This process runs outside an allocation. The nodes of a new job would be unknown until it runs.
         """
         if not self.allocation.isdecimal():
             raise UsageError(
@@ -174,7 +174,7 @@ def shared_directory(plan: LaunchPlan) -> Path:
     Raises
     ------
     UsageError
-        The hosts name different directories, or one that does not exist on this machine.
+        The hosts name different directories, or their directory does not exist on this machine.
     """
     named = {strip.host.directory for strip in plan.strips if strip.host.directory}
     if len(named) > 1:

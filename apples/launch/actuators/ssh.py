@@ -225,7 +225,7 @@ class SshActuator(Actuator):
         return holding_files([host.name for host in queued], job, _seconds(plan), self.options)
 
     def check_movable(self) -> None:
-        """Accept: the job manager has a connection to each host."""
+        """Raise nothing: a job can move, because the job manager has a connection to each host."""
 
     def host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
         """Return every host of the list that the job may use, with the command to reach it."""

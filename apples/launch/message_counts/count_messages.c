@@ -1,18 +1,18 @@
-/* Counts the messages of an MPI program that knows nothing of it: loaded before its MPI library (LD_PRELOAD), it has
- * that library's own functions under their profiling names (PMPI_, MPI 4.1 section 15.2), and keeps for each rank a
- * file that others may read while the program runs.
+/* Counts the messages of an unmodified MPI program. The library is loaded before the MPI library (LD_PRELOAD) and calls
+ * MPI's functions by their profiling names (PMPI_, MPI 4.1 section 15.2). It keeps a file for each rank that other
+ * processes may read while the program runs.
  *
- * What is counted, for each destination, is messages and bytes:
- *   sends                point to point, whatever their mode; persistent ones at each start
- *   collectives          by convention, whatever the library really sends:
+ * Messages and bytes are counted for each destination:
+ *   sends                point to point, in all modes; persistent sends at each start
+ *   collectives          by convention, independent of the messages that the library really sends:
  *                        gather, reduce: each rank's part to the root; scatter, broadcast: from the root to each rank;
  *                        allgather, allreduce, reduce-scatter, scan: a rank's own part once, to the next rank;
- *                        all-to-all and neighbourhood: to each rank or neighbour what it gets
- *   not                  one-sided and partitioned communication, persistent collectives, collectives between two
- *                        groups, barriers (they carry nothing)
+ *                        all-to-all and neighbourhood: to each rank or neighbour its part
+ *   not counted          one-sided and partitioned communication, persistent collectives, collectives between two
+ *                        groups, barriers (they carry no data)
  *
- * A rank is known by its world and its rank there: worlds that meet later (connect, accept, merge) tell each other
- * who they are in MPI_Intercomm_merge. Ranks of derived communicators are translated once for each communicator.
+ * A rank is identified by its world and its rank there. Worlds that connect later (connect, accept, merge) exchange
+ * these identities in MPI_Intercomm_merge. Ranks of derived communicators are translated once for each communicator.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #define MAGIC 0x31474e49544e5543ull /* "CUNTING1", little endian; see message_counts.py */
-#define LATER 2048                  /* destinations of one rank beside those of its own world */
+#define LATER 2048                  /* destinations of one rank outside its own world */
 #define HOST_BYTES 64
 #define NOBODY (-1)
 
@@ -50,9 +50,9 @@ static int key = MPI_KEYVAL_INVALID;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* MPICH's Fortran functions call its C functions, Open MPI's call profiling names. This count keeps a message from
  * being counted twice. */
-static __thread int inside; /* a call of the library's own, which is a part of one that was counted */
+static __thread int inside; /* depth of calls that MPI makes within a counted call */
 
-/* ------------------------------------------------------------------------------------------------ who is who */
+/* ------------------------------------------------------------------------------------------------- identities */
 static void learn(MPI_Group group, uint64_t *ids, int size) {
   struct known *one = malloc(sizeof *one);
   if (!one) return;
@@ -153,12 +153,12 @@ static void begin(void) {
   clock_gettime(CLOCK_REALTIME, &now);
   number = ((uint64_t)now.tv_sec * 1000003 + (uint64_t)now.tv_nsec) * 2654435761u ^ (uint64_t)getpid();
   PMPI_Bcast(&number, 8, MPI_BYTE, 0, MPI_COMM_WORLD);
-  number <<= 24; /* the world, then the rank in it */
+  number <<= 24; /* high bits: world; low bits: rank in it */
   snprintf(path, sizeof path, "%s/%016llx", folder, (unsigned long long)(number + rank));
-  /* A shared mapping: readers need no answer of the rank, and the counts survive its end. */
+  /* A shared mapping: readers do not disturb the rank, and the counts survive its end. */
   file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   room = sizeof *table + (size_t)(size + LATER) * sizeof *table->to;
-  /* Its room is taken now: a page that a full disk refuses later would end the program. */
+  /* Reserve the space now: on a full disk, writing to a new page later would kill the program. */
   if (file >= 0 && posix_fallocate(file, 0, (off_t)room) == 0) {
     struct table *made = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (made != MAP_FAILED) {
@@ -209,7 +209,7 @@ static inline void sent(MPI_Comm comm, int rank, MPI_Count number, MPI_Datatype 
   if (rank >= 0) count(slot_in(comm, rank), bytes_of(number, type));
 }
 
-static struct ranks *members(MPI_Comm comm) { /* of a collective; none where it is between two groups */
+static struct ranks *members(MPI_Comm comm) { /* of a collective; NULL between two groups */
   int inter = 1;
   if (!table || PMPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS || inter) return NULL;
   return ranks_of(comm);
@@ -273,7 +273,7 @@ static int place_in(MPI_Comm comm) { /* this rank's number in a collective, or -
   return all ? all->me : -1;
 }
 
-/* Persistent sends are counted when they are started: a table from requests to what they send. */
+/* Persistent sends are counted when they are started: a table from requests to their messages. */
 static struct persistent **place_of(MPI_Request request) {
   uint64_t bits = 0;
   struct persistent **one;
@@ -315,7 +315,7 @@ static void forget(MPI_Request request) {
     inside--;                                   \
     return error;                               \
   }
-/* A name with a count of int and, from MPI 4 on, the one of MPI_Count. */
+/* A function with a count of type int and, from MPI 4 on, its variant with MPI_Count. */
 #if MPI_VERSION >= 4
 #define BOTH(MACRO, NAME) MACRO(int, int, , NAME) MACRO(MPI_Count, MPI_Aint, _c, NAME)
 #else
@@ -366,7 +366,7 @@ BOTH(ISENDRECV, Isendrecv)
 BOTH(IREPLACE, Isendrecv_replace)
 #endif
 
-/* Collectives: each blocking and not, which differ in the request at the end. */
+/* Collectives: each blocking and nonblocking, which differ in the request at the end. */
 #define CUT(...) __VA_ARGS__
 #define PAIR(NAME, INAME, PARAMETERS, ARGUMENTS, NOTE) \
   CALL(NAME, (CUT PARAMETERS), (CUT ARGUMENTS), NOTE)  \
@@ -414,7 +414,7 @@ BOTH(ROOTED, _)
        })                                                                                                        \
   PAIR(Allgather##S, Iallgather##S,                                                                              \
        (const void *b, T n, MPI_Datatype t, void *rb, T rn, MPI_Datatype rt, MPI_Comm c),                        \
-       (b, n, t, rb, rn, rt, c), to_next(c, rn, rt, 1)) /* what is received of each is what each sends */        \
+       (b, n, t, rb, rn, rt, c), to_next(c, rn, rt, 1)) /* the part received from a rank is the part it sends */ \
   PAIR(Allgatherv##S, Iallgatherv##S,                                                                            \
        (const void *b, T n, MPI_Datatype t, void *rb, const T rn[], const D rd[], MPI_Datatype rt, MPI_Comm c),  \
        (b, n, t, rb, rn, rd, rt, c), if (place_in(c) >= 0) to_next(c, rn[place_in(c)], rt, 1))
@@ -459,7 +459,7 @@ BOTH(ROUND, _)
            sent(c, ranks_of(c)->near[i], n[i], t[i]))
 BOTH(TO_EACH, _)
 
-/* Beginning, and worlds that meet. */
+/* Initialisation, and worlds that connect. */
 int MPI_Init(int *a, char ***v) {
   int error = PMPI_Init(a, v);
   begin();

@@ -26,8 +26,7 @@ HEADER_BYTES, DESTINATION_BYTES = 112, 24
 USED_AT = 40
 """Offset of the number of destinations in the header of a rank's file."""
 NAME_LETTERS = 16
-"""Length of the name of a rank's file. Only these files in a run's folder have names of hexadecimal digits
-alone."""
+"""Length of the name of a rank's file, which has only hexadecimal digits; no other file of a run is so named."""
 MAX_FILES, MAX_BYTES = 4096, (1 << 20) - 64
 
 

@@ -24,7 +24,7 @@ START = (
     'exec("while len(b)<10:b+=os.read(0,10-len(b))or os._exit(9)");n=10+int(b if b.isdigit()else os._exit(9));'
     'exec("while len(b)<n:b+=os.read(0,n-len(b))or os._exit(9)");exec(b[10:].decode())'
 )
-"""Reads a length of ten digits and a program of that many bytes, and runs it. One line without shell quotes."""
+"""Code that reads a length of ten digits and a program of that length, and runs it. One line, no shell quotes."""
 NO_PROGRAM = 9
 """Exit code of `START` if standard input is incomplete or has no length: the login has read a part of it."""
 

@@ -129,7 +129,7 @@ class HostConnection:
         return RemoteAnswer(bytes(heard), self._talk, code, at)
 
     def _reads_in_place_of_python(self) -> bool:
-        """Whether the other end ends when its input is closed; its login then reads the input of Python."""
+        """Whether the other end ends once its input is closed: its login then consumed the input for Python."""
         self.hang_up()
         deadline = time.monotonic() + READ_SECONDS
         while (left := deadline - time.monotonic()) > 0:
@@ -159,7 +159,7 @@ class HostConnection:
         Raises
         ------
         LaunchError
-            No valid reply arrived `within` these seconds, or the connection is gone.
+            No valid reply arrived in the time `within`, in seconds, or the connection is gone.
         """
         with self._lock:
             number, line = self._dialogue.ask(do, **what)

@@ -37,8 +37,7 @@ OPTIONS = (
 )
 # ControlMaster=no keeps ssh from sharing its connection; only ControlPath=none keeps it from using a shared one.
 OWN = ("ControlMaster=no", "ControlPath=none")
-"""Options for an unshared connection, whatever the user's configuration: a shared one may end before or after
-us."""
+"""Options that prevent a shared connection, which may end before or after this process."""
 SHARED = ("ControlMaster=auto", "ControlPersist=15")
 INHERITED = (
     "SSH_CONNECTION",
@@ -70,7 +69,7 @@ class Reach:
     config
         Path of an ssh configuration; empty: the user's own configuration.
     allocation
-        Number of the Slurm job whose steps reach the host instead of ssh; empty: use ssh.
+        Number of the Slurm job that has the host; its steps replace ssh. Empty: use ssh.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Runs under Slurm: everything between a plan and a job that has ended.
+"""Runs under Slurm, from a plan to the end of its job.
 
-Read `nodes` (what Slurm says of its nodes, lists of hosts as it writes them, and a host list made of them),
-`script` (the job script: pure), `replies` (what Slurm's commands print: pure), `client` (the one place they are
-run). In the run itself: `follow` submits the job, passes on its files, and tells whether its time limit ended it;
-`cancel` ends it; `placing` decides which CPUs the ranks get.
+Pure modules: `nodes` parses Slurm's node lists and builds a host list, `script` builds the job script, `replies`
+parses the output of Slurm's commands. `client` runs these commands. During a run, `follow` submits the job, passes
+its output on, and reports whether its time limit ended it; `cancel` ends the job; `placing` chooses the CPUs of
+the ranks.
 """

@@ -1,6 +1,7 @@
-"""`NodeAllocation`: nodes that Slurm gives to a run whose ranks another launcher starts on them.
+"""`NodeAllocation`: Slurm nodes on which another launcher starts the ranks of a run.
 
-A job that does nothing holds them. `apples.launch.slurm.follow` runs the launcher as long as that job runs.
+A Slurm job that only sleeps holds the nodes. `apples.launch.slurm.follow` runs the launcher as long as that job
+runs.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from apples.launch.slurm.options import SlurmOptions, check_node, minutes
 from apples.resources import Host
 
 HOLDING, NODES = "hold.sh", "nodes"
-"""The script of a job that holds nodes, and the file that names them."""
+"""The script of a job that holds nodes, and the file with the names of the nodes."""
 QUEUE_SECONDS = 7 * 24 * 3600.0
-"""The longest that a run waits in the queue."""
+"""Time limit for a run to wait in the queue."""
 GRACE_SECONDS = 20.0
-"""Seconds from a request to end a job to Slurm's answer that it is gone."""
+"""Time from a request to end a job until Slurm does not list it any more."""
 
 
 class NodeAllocation:
-    """Whole nodes, asked for and waited for. Ends by `release`, or with this process.
+    """Allocated whole nodes; the constructor waits for them. Ends by `release`, or with this process.
 
     Parameters
     ----------
     hosts
-        The nodes.
+        Names of the nodes.
     job
         Name of the run.
     seconds
-        What the run is predicted to take: the time limit is made from it.
+        Predicted seconds of the run, from which the time limit is derived.
     talk
-        Is told why the queue holds it back.
+        Receives the reason why the job waits in the queue.
 
     Attributes
     ----------
     queue_seconds
-        How long the queue held it back; None where Slurm does not say.
+        Seconds that the job waited in the queue; None if Slurm does not report them.
 
     Raises
     ------
     LaunchError
-        Slurm would not give them, or ended the job that was to hold them.
+        Slurm rejected the job or ended it before it had the nodes.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class NodeAllocation:
         self.queue_seconds = client.held_back_seconds(self._job.name)
 
     def _await_nodes(self) -> None:
-        """Return once Slurm has given the nodes."""
+        """Wait until Slurm has allocated the nodes."""
         job, deadline = self._job.number, time.monotonic() + QUEUE_SECONDS
         poll = follow.StatePoll(self._job, lambda line: self._talk(f"note: {line}"))
         while time.monotonic() < deadline:
@@ -99,7 +100,7 @@ class NodeAllocation:
         )
 
     def release(self) -> None:
-        """Give the nodes back; Slurm does not list the job any more when this returns. May be called again."""
+        """Release the nodes and wait until Slurm does not list the job any more. May be called again."""
         try:
             self._job.end()
         except LaunchError as error:
@@ -111,14 +112,14 @@ class NodeAllocation:
 def holding_files(
     hosts: Sequence[str], job: str, seconds: float, options: SlurmOptions
 ) -> dict[str, str]:
-    """Return the files of a job that holds whole nodes for ranks that another launcher starts there.
+    """Return the files of a job that holds whole nodes for the ranks of another launcher.
 
-    Whole ones: a login is not bound to the CPUs and the memory of a job.
+    The nodes must be whole, because a login over ssh is not limited to the CPUs and the memory of a job.
 
     Raises
     ------
     LaunchError
-        A host whose name no node can have.
+        The name of a host is invalid as a node name.
 
     Examples
     --------
@@ -137,7 +138,7 @@ def holding_files(
         "#!/bin/bash",
         f"# Written by apples. By hand: sbatch {HOLDING}, in the folder of these files.",
         f"#SBATCH --job-name=apples-{job}",
-        # Whole nodes: a login over ssh is not bound to a job's CPUs and memory.
+        # Whole nodes: a login over ssh is not limited to a job's CPUs and memory.
         f"#SBATCH --nodes={len(hosts)} --nodelist=./{NODES} --exclusive --mem=0",
         f"#SBATCH --time={minutes(seconds, options)} --no-requeue",
         "#SBATCH --output=/dev/null --error=/dev/null --chdir=/",
@@ -148,7 +149,7 @@ def holding_files(
 
 
 def within(name: str, command: LaunchCommand) -> LaunchCommand:
-    """Return the command that runs another one as long as the job of that name holds its nodes."""
+    """Return a command that runs `command` as long as the job named `name` holds its nodes."""
     return LaunchCommand(
         (
             sys.executable,
@@ -167,12 +168,12 @@ def within(name: str, command: LaunchCommand) -> LaunchCommand:
 def nodes_looked_at(
     hosts: Sequence[Host], talk: Talk, *, partition: str = "", allocation: str = ""
 ) -> Mapping[str, Fitness]:
-    """Ask Slurm about hosts that nobody has looked at: does it know them, and are they in service.
+    """Check whether Slurm knows these hosts and has them in service; return the findings by host name.
 
     Parameters
     ----------
     allocation
-        Its number, where nodes outside are of no use.
+        Number of this process's allocation, if only its nodes can be used; else empty.
 
     Raises
     ------
@@ -197,7 +198,7 @@ def nodes_looked_at(
 
 
 def _refusal(node: SlurmNode | None, partition: str) -> str:
-    """Return why no rank may be sent to a node; empty where one may."""
+    """Return the reason why a node cannot run ranks; empty if it can."""
     if node is None:
         where = f" in partition '{partition}'" if partition else ""
         return f"Slurm knows no node of that name{where}"

@@ -1,8 +1,8 @@
-"""Ends a job, or one step of an allocation, when whoever follows it is gone.
+"""End a job, or one step of an allocation, when its follower is gone.
 
-Run by path as ``python -I -S cancel.py NAME [ALLOCATION]`` in a session of its own; standard library only.
-Standard input is a pipe the follower holds: its end means that the follower is gone, however that came.
-Jobs are called by their name, which nobody else's bears, because it is known before there is a number.
+Started by path as ``python -I -S cancel.py NAME [ALLOCATION]`` in a new session; standard library only. Standard
+input is a pipe that the follower holds open. Its end means that the follower has ended, for example because it was
+killed. Jobs are identified by their unique name, which is known before Slurm assigns a number.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ import time
 
 SECONDS = 20.0
 AGAIN_SECONDS = (0.0, 1.0, 3.0)
-"""When jobs are ended: a submission may still be under way when its follower is killed."""
+"""Pause before each attempt: the submission may still be in progress when the follower is killed."""
 LIST_STEPS = ("squeue", "--steps", "--noheader", "--format=%i %j", "--jobs")
 
 
 def cancel(name: str, allocation: str = "") -> None:
-    """Ask Slurm to end the job of that name, or its steps in an allocation; at once, not politely."""
+    """Kill the job of that name, or its steps in an allocation, at once and without a grace time."""
     if not allocation:
-        # KILL, not TERM: KillWait between the two is 30 s on most sites.
+        # Send SIGKILL at once. After SIGTERM, Slurm would wait KillWait, 30 s on most sites.
         _run("scancel", "--full", "--signal=KILL", f"--name={name}")
         _run("scancel", f"--name={name}")
         return
@@ -28,7 +28,7 @@ def cancel(name: str, allocation: str = "") -> None:
 
 
 def steps(listing: str, name: str) -> list[str]:
-    r"""Return the numbers of the steps of a name, from squeue's listing.
+    r"""Return the numbers of the steps with a name, from squeue's listing.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def steps(listing: str, name: str) -> list[str]:
 
 
 def _run(*words: str) -> str:
-    """Return what a command of Slurm's prints; that it fails means there is nothing left to end."""
+    """Return the output of a Slurm command; ignore a failure, which means that nothing is left to end."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         return subprocess.run(
             words,

@@ -1,4 +1,4 @@
-"""The one place where Slurm's commands are run."""
+"""Run Slurm's commands. Only `cancel`, which runs as a separate program, also starts some itself."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from apples.launch.slurm.replies import SlurmAllocationState, SlurmJobState
 from apples.launch.ssh import carried
 
 SECONDS = 60.0
-"""A controller that is busy may take long; one that takes longer is not there."""
+"""Time limit of a command: a busy controller may take long, but a slower one counts as unreachable."""
 USUAL_CONFIGURATIONS = (Path("/etc/slurm/slurm.conf"), Path("/etc/slurm-llnl/slurm.conf"))
 UNREACHED = re.compile(
     r"configuration (?:file|source)|fetch_config|contact slurm controller|[Cc]onnection (?:refused|timed)"
     r"|Unable to establish|Zero Bytes were transmitted|Socket timed out|munge|authentication"
 )
-"""What Slurm's commands say when they reach no cluster."""
+"""Error messages of Slurm's commands when they reach no cluster."""
 KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "SLURM_CONF", "SLURM_CLUSTERS")
-"""What a job is given of the agent's environment, beside the variables that ranks are carried."""
+"""Variables of the agent's environment that a job gets, besides those passed to ranks (`carried`)."""
 
 
 def run(
@@ -39,14 +39,14 @@ def run(
     environment: Mapping[str, str] | None = None,
     seconds: float = SECONDS,
 ) -> str:
-    """Return what a command prints, on both its streams.
+    """Run a command; return its standard output followed by its standard error.
 
     Raises
     ------
     ManagerUnreachableError
-        It is not installed, or reaches no cluster; the message names the configuration that it reads.
+        The command is not installed or reaches no cluster; the message names the configuration that it reads.
     LaunchError
-        It failed; its own words are repeated.
+        The command failed; the message has its error output.
     """
     try:
         done = subprocess.run(
@@ -95,7 +95,7 @@ def run(
 
 
 def configuration() -> str:
-    """Return in words which configuration Slurm's commands read: where it is wrong nothing else can be right."""
+    """Return words for error messages that name the configuration which Slurm's commands read."""
     named = os.environ.get("SLURM_CONF")
     if named:
         there = "" if Path(named).exists() else ", which is not there"
@@ -107,12 +107,12 @@ def configuration() -> str:
 
 
 def nodes(partition: str = "") -> list[SlurmNode]:
-    """Return the cluster's nodes, those of one partition if named.
+    """Return the cluster's nodes, or those of one partition.
 
     Raises
     ------
     UsageError
-        No node is in a partition of that name.
+        The partition has no node.
     LaunchError
         Slurm does not answer.
     """
@@ -123,7 +123,7 @@ def nodes(partition: str = "") -> list[SlurmNode]:
             field="partition",
             value=partition,
         )
-    found = node_list.nodes(run(["sinfo", "--json"]))  # 22.05 lists all, whatever is asked for
+    found = node_list.nodes(run(["sinfo", "--json"]))  # 22.05 ignores --partition with --json
     if not partition:
         return found
     chosen = [node for node in found if partition in node.partitions]
@@ -139,12 +139,12 @@ def nodes(partition: str = "") -> list[SlurmNode]:
 
 
 def job_state(job: int) -> SlurmJobState:
-    """Return what Slurm says of a job that may be queued or running."""
+    """Return the state of a queued or running job."""
     return replies.job_state(run(["squeue", "--json", f"--jobs={job}"]), job)
 
 
 def allocations() -> list[SlurmAllocationState]:
-    """Return this user's jobs that have nodes now.
+    """Return this user's running jobs with their nodes.
 
     Raises
     ------
@@ -155,12 +155,12 @@ def allocations() -> list[SlurmAllocationState]:
 
 
 def allocated_parts(job: int) -> Mapping[str, AllocatedPart]:
-    """Return what an allocation has of each of its nodes; nothing of one of which Slurm does not say.
+    """Return the CPUs and memory that an allocation has on each node; omit nodes that Slurm does not describe.
 
     Raises
     ------
     LaunchError
-        Slurm does not answer, or knows it no more.
+        Slurm does not answer, or does not know the allocation any more.
     """
     said = run(["scontrol", "show", "job", "--details", str(job)])
     try:
@@ -172,7 +172,7 @@ def allocated_parts(job: int) -> Mapping[str, AllocatedPart]:
 
 
 def job_now(job: int, seconds: float = SECONDS) -> SlurmJobState:
-    """Return what the controller knows of a job, whether it has ended or not; nothing where it is silent."""
+    """Return the controller's state of a job, running or ended; an empty state if it does not answer."""
     words = ["scontrol", "show", "job", "--oneliner", str(job)]
     try:
         return replies.job_end(run(words, seconds=seconds))
@@ -181,7 +181,7 @@ def job_now(job: int, seconds: float = SECONDS) -> SlurmJobState:
 
 
 def job_end(job: int) -> SlurmJobState:
-    """Return how a job ended: as the controller remembers it, else as the accounting has it."""
+    """Return the final state of a job, from the controller, else from Slurm's accounting."""
     found = job_now(job)
     if found.state:
         return found
@@ -193,12 +193,12 @@ def job_end(job: int) -> SlurmJobState:
 
 
 def number_of(name: str) -> int:
-    """Return the number of the job of a name.
+    """Return the number of the job with a name.
 
     Raises
     ------
     LaunchError
-        There is none, or Slurm does not answer.
+        No job has that name, or Slurm does not answer.
     """
     listed = run(["squeue", "--noheader", "--format=%i", f"--name={name}"]).split()
     if not listed or not listed[0].isdecimal():
@@ -211,13 +211,13 @@ def number_of(name: str) -> int:
 
 
 def submit(folder: Path, script: str) -> int:
-    """Submit the script in a folder and return the job's number."""
+    """Submit a script in a folder; return the job's number."""
     return replies.submitted(run(["sbatch", "--parsable", script], folder, passed()))
 
 
 @contextmanager
 def folder_of(files: Mapping[str, str]) -> Iterator[Path]:
-    """Give a folder that holds files, as long as the context lasts."""
+    """Yield a temporary folder with these files."""
     with tempfile.TemporaryDirectory(prefix="apples-") as folder:
         for name, text in files.items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -225,12 +225,12 @@ def folder_of(files: Mapping[str, str]) -> Iterator[Path]:
 
 
 def wait_seconds(files: Mapping[str, str], script: str) -> float:
-    """Return how long Slurm thinks the job of a script among `files` would wait; 0 where it does not say.
+    """Return the seconds that Slurm expects the job of a script among `files` to wait; 0 if it gives none.
 
     Raises
     ------
     LaunchError
-        Slurm would not take such a job: its own words say why.
+        Slurm would reject such a job; the message has its reason.
     """
     clock = {**passed(), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
     with folder_of(files) as folder:
@@ -239,7 +239,7 @@ def wait_seconds(files: Mapping[str, str], script: str) -> float:
 
 
 def held_back_seconds(name: str) -> float | None:
-    """Return how long the queue held back the job of a name, which runs; None where Slurm does not say."""
+    """Return the seconds that a running job waited in the queue, by job name; None if Slurm gives none."""
     clock = {**passed(), "TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
     words = ["squeue", "--noheader", "--format=%V %S", f"--name={name}"]
     try:
@@ -249,5 +249,5 @@ def held_back_seconds(name: str) -> float | None:
 
 
 def passed() -> dict[str, str]:
-    """Return the environment jobs are submitted with: Slurm keeps it, so it holds no more than is needed."""
+    """Return the environment for submitting a job. It has only necessary variables, because Slurm stores it."""
     return {**{k: os.environ[k] for k in KEPT if k in os.environ}, **carried()}

@@ -1,13 +1,13 @@
-"""Follows a job of Slurm to its end: the launcher of a run under Slurm.
+"""Follow a Slurm job to its end: the launcher of a run under Slurm.
 
-``python -I -m apples.launch.slurm.follow BASE [ALLOCATION]`` in the folder of the run's files submits their
-script, from a copy of the folder under `BASE`, which all hosts see. It passes on the files that the job writes
-there. With an allocation, the script is a step of it. The job's own record of its end decides; Slurm is asked only
-where that is missing.
+``python -I -m apples.launch.slurm.follow BASE [ALLOCATION]``, started in the folder of the run's files, copies the
+folder to `BASE`, a directory that all hosts share, and submits the script in it. It passes on the contents of the
+files that the job writes there. With an allocation, the script runs as a step of it. The exit code comes from the
+job's own record of its end; Slurm is queried only if the record is missing.
 
 ``python -I -m apples.launch.slurm.follow --held NAME COMMAND..`` runs another launcher on nodes that the job
-`NAME` holds (`apples.launch.slurm.allocation`), and ends it with that job: nothing of a run stays on nodes that
-are no longer ours.
+`NAME` holds (`apples.launch.slurm.allocation`), and ends the launcher with that job, so that no process of a run
+stays on nodes that are no longer allocated.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from apples.ui.units import duration
 
 HELD = "--held"
 LOOK_SECONDS, MAX_LOOK_SECONDS = 0.05, 1.0
-"""Poll interval of the job's files, which are on a shared file system: after news, and where none comes."""
+"""Shortest and longest poll interval of the job's files, which are on a shared file system."""
 ASK_SECONDS, MAX_ASK_SECONDS = 0.5, 15.0
-"""Poll interval of Slurm: at first, and where nothing changes for long."""
+"""Shortest and longest poll interval of Slurm."""
 HELD_ASK_SECONDS = 3.0
 """Longest poll interval of the job that holds the nodes of a launcher."""
 START_SECONDS = 120.0
-"""From Slurm's report that the job runs to the job's first line."""
+"""Time limit from Slurm's report that the job runs to the job's first line."""
 RECORD_SECONDS = 10.0
-"""How long a job's last lines may take to reach this machine when Slurm reports that it is over."""
+"""Time limit for a job's last lines to reach this machine after Slurm reports that it is over."""
 GONE_SECONDS = 10.0
-"""How long Slurm may take to remove a cancelled job from its list."""
+"""Time limit for Slurm to remove a cancelled job from its list."""
 STATE_SECONDS = 5.0
-"""How long Slurm may take to report whether the time limit ended the job: the end of the run waits for it."""
+"""Time limit for Slurm to report whether the time limit ended the job; the end of the run waits for it."""
 LAUNCHER_END_SECONDS = 1.0
-"""How long a launcher may take to end after each signal."""
+"""Time limit for a launcher to end after each signal."""
 TIMED_OUT = 124
-"""The exit code of this process where its time limit ended a job; a job's own one is never passed on as that."""
+"""Exit code of this process if the time limit ended a job. The same exit code of a job becomes `FAILED`."""
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 LABEL = re.compile(rb" *([0-9]{1,9}): ")
-"""What ``srun --label`` puts before a rank's line."""
+"""The label that ``srun --label`` puts before a rank's line."""
 END = "end"
-"""The file in which the job notes its exit code."""
+"""The file in which the job records its exit code."""
 FAILED = 1
 
 
@@ -90,7 +90,7 @@ def main() -> int:
 
 
 def _submit_and_follow(base: Path, allocation: str = "") -> int:
-    """Submit the script of this folder, or start it as a step, and follow it; leave nothing of it."""
+    """Submit the script of this folder, or start it as a step, and follow it; then end it and remove its files."""
     folder = Path(tempfile.mkdtemp(prefix=".apples-", dir=base))
     try:
         for file in Path.cwd().iterdir():
@@ -109,31 +109,31 @@ def _submit_and_follow(base: Path, allocation: str = "") -> int:
 
 # ------------------------------------------------------------------ the jobs
 class SlurmJob:
-    """A job of Slurm, by its number."""
+    """A Slurm job, identified by its number."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def state(self) -> SlurmJobState:
-        """Return its state as Slurm lists it."""
+        """Return its state in Slurm's list of jobs."""
         return client.job_state(self.number)
 
     def last_state(self) -> SlurmJobState:
-        """Return how it ended."""
+        """Return its final state."""
         return client.job_end(self.number)
 
     def now(self) -> SlurmJobState:
-        """Return at once what Slurm knows of the job whose time limit counts, ended or not."""
+        """Return the controller's state of the job that has the time limit, running or ended."""
         return client.job_now(self.number, STATE_SECONDS) if self.number else SlurmJobState("")
 
 
 class SubmittedJob(SlurmJob):
-    """A job of our own, from a script in a folder. Ends by `end`, or with this process.
+    """A job that this process submits, from a script in a folder. Ends by `end`, or with this process.
 
     Parameters
     ----------
     allocation
-        Number of the allocation that it is a step of; empty: a job of its own.
+        Number of the allocation in which the script runs as a step; empty: submit a job.
     """
 
     def __init__(self, folder: Path, script: str, allocation: str = "") -> None:
@@ -141,7 +141,7 @@ class SubmittedJob(SlurmJob):
         self.folder, self.script, self.allocation = folder, script, allocation
         words = (folder / script).read_text(encoding="utf-8").split()
         self.name = next(w.partition("=")[2] for w in words if w.startswith("--job-name="))
-        # The canceller ends the job if this process is killed. It has no tag of the run, and so outlives it.
+        # The canceller ends the job if this process is killed. It has no job tag, so that it survives the run.
         self._canceller = subprocess.Popen(
             [sys.executable, "-I", "-S", cancel.__file__, self.name, *filter(None, [allocation])],
             stdin=subprocess.PIPE,
@@ -151,11 +151,11 @@ class SubmittedJob(SlurmJob):
         )
 
     def start(self) -> None:
-        """Submit it."""
+        """Submit the job."""
         self.number = client.submit(self.folder, self.script)
 
     def end(self) -> None:
-        """End it if it has not ended; when this returns, Slurm does not list it any more."""
+        """End the job if it still runs; wait at most `GONE_SECONDS` until Slurm does not list it any more."""
         cancel.cancel(self.name, self.allocation)
         deadline, pauses = time.monotonic() + GONE_SECONDS, backoff(LOOK_SECONDS, MAX_LOOK_SECONDS)
         while self._listed() and time.monotonic() < deadline:
@@ -168,12 +168,12 @@ class SubmittedJob(SlurmJob):
 
 
 class SlurmStep(SubmittedJob):
-    """A step of the allocation that the agent runs in: its script runs here."""
+    """A step of the agent's allocation; its script runs on this machine."""
 
     _process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the script here."""
+        """Start the script on this machine."""
         with (
             (self.folder / "talk").open("wb") as talk,
             (self.folder / "errors").open("wb") as errors,
@@ -187,16 +187,16 @@ class SlurmStep(SubmittedJob):
             )
 
     def state(self) -> SlurmJobState:
-        """Return whether its script runs."""
+        """Return the state by whether the script still runs."""
         runs = self._process is not None and self._process.poll() is None
         return SlurmJobState("RUNNING" if runs else "COMPLETED")
 
     def last_state(self) -> SlurmJobState:
-        """Return how its script ended."""
+        """Return the exit code of the script as a final state."""
         return SlurmJobState("COMPLETED", code=self._process.poll() if self._process else None)
 
     def end(self) -> None:
-        """End the script and its steps: the script first, or it would start the next one."""
+        """End the script and its steps; the script first, since it would start the next step."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -206,11 +206,11 @@ class SlurmStep(SubmittedJob):
         return bool(cancel.steps(client.run([*cancel.LIST_STEPS, self.allocation]), self.name))
 
 
-# ------------------------------------------------------------------ following one
+# ------------------------------------------------------------------ following a job
 def follow(
     job: SlurmJob, work: WrittenFiles | Launcher, longest_pause: float = MAX_ASK_SECONDS
 ) -> int:
-    """Follow a job until it is over, or its files or launcher are; return the exit code of this process."""
+    """Follow a job until the job or its launcher ends; return the exit code of this process."""
     poll = StatePoll(job, _print, longest_pause)
     end: SlurmJobState | None = None
     try:
@@ -243,7 +243,7 @@ def follow(
 
 
 class StatePoll:
-    """Asks Slurm for a job's state with backoff; reports a line for each new reason why the job waits."""
+    """Polls a job's state with backoff; reports a line for each new reason why the job waits."""
 
     def __init__(
         self, job: SlurmJob, report: Callable[[str], None], longest_pause: float = MAX_ASK_SECONDS
@@ -255,13 +255,13 @@ class StatePoll:
         self._running_since: float | None = None
 
     def state(self) -> SlurmJobState | None:
-        """Return the job's state; None where it is not time to ask, or Slurm does not answer."""
+        """Return the job's state; None if the next poll is not due or Slurm does not answer."""
         if time.monotonic() < self._due:
             return None
         self._due = time.monotonic() + next(self._pauses)
         try:
             state = self._job.state()
-        except LaunchError as error:  # the controller is busy: the job may run on
+        except LaunchError as error:  # the controller may be busy, and the job still runs
             self._report_once(f"job {self._job.number}: {error}")
             return None
         if state.waiting and state.reason not in {"", "None"}:
@@ -271,16 +271,16 @@ class StatePoll:
         return state
 
     def wait(self) -> SlurmJobState | None:
-        """Return the job's state when it is time to ask; None where Slurm does not answer."""
+        """Wait for the next poll and return the job's state; None if Slurm does not answer."""
         time.sleep(max(0.0, self._due - time.monotonic()))
         return self.state()
 
     def run_seconds(self) -> float:
-        """Return the seconds since the job was first seen to run; 0 if it was not."""
+        """Return the seconds since a poll first showed the job running; 0 if none did."""
         return 0.0 if self._running_since is None else time.monotonic() - self._running_since
 
     def _report_once(self, line: str) -> None:
-        """Report a line unless it differs from the last one in the time that is left only."""
+        """Report a line unless it differs from the last one only in the expected start."""
         if line.partition(";")[0] != self._reported.partition(";")[0]:
             self._report(line)
         self._reported = line
@@ -301,23 +301,23 @@ def backoff(first: float, most: float) -> Iterator[float]:
 
 
 def waiting_words(job: int, state: SlurmJobState) -> str:
-    """Return the line about a job that waits."""
+    """Return the line about a waiting job."""
     line = f"job {job} waits in the queue ({state.reason})"
     left = state.start - time.time()
     return f"{line}; expected to start in {duration(left)}" if state.start and left > 0 else line
 
 
 def how_it_ended(end: SlurmJobState, listed: SlurmJobState) -> str:
-    """Return in words how a job ended; from how it was listed where Slurm does not know its end."""
+    """Return words for the end of a job, from its final state, or if that is unknown from its listed state."""
     how = end.state or listed.state or "Slurm does not know how"
     return f"{how} ({end.reason})" if end.reason else how
 
 
 def time_limit_judged(code: int, state: SlurmJobState, report: Callable[[str], None]) -> int:
-    """Return the exit code of a job that failed with `code`; `TIMED_OUT` and a report if its time limit ended it.
+    """Return the exit code of a job that failed with `code`; if its time limit ended it, report that.
 
-    When the limit comes, Slurm first notes it and then ends the ranks. So Slurm knows it as soon as the end of a
-    rank is known here.
+    The exit code is then `TIMED_OUT`. At the time limit, Slurm records the timeout before it ends the ranks. So
+    when this process notices the end of a rank, Slurm already reports the timeout.
 
     Examples
     --------
@@ -353,7 +353,7 @@ def _ignore_signals() -> None:
 
 # ------------------------------------------------------------------ a launcher on the nodes of a job
 class Launcher:
-    """Another launcher, as a child of this process, that the kernel kills when this process ends."""
+    """Another launcher, as a child of this process; the kernel kills it when this process ends."""
 
     silent = False
 
@@ -364,18 +364,18 @@ class Launcher:
         self._handle = os.pidfd_open(self._pid)
 
     def step(self) -> int | None:
-        """Return its exit code if it ends within a poll interval of Slurm's."""
+        """Wait at most `ASK_SECONDS` for its end; return its exit code, None if it still runs."""
         if not select.select([self._handle], [], [], ASK_SECONDS)[0]:
             return None
         code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         return code if code >= 0 else 128 - code
 
     def finish(self, _: SlurmJobState) -> None:
-        """Kill it before its ranks report the end of the job as their failure."""
+        """Kill it, before its ranks report the end of the job as an error of their own."""
         self.end(signal.SIGKILL)
 
     def end(self, *numbers: signal.Signals) -> None:
-        """Send it signals until it ends."""
+        """Send it these signals in order until it ends."""
         for number in numbers:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._handle, number)
@@ -385,7 +385,7 @@ class Launcher:
 
 # ------------------------------------------------------------------ the files a job writes, passed on as they grow
 class WrittenFiles:
-    """The files that a job writes, passed on as they grow, and its record of its end."""
+    """Passes on the files that a job writes as they grow, and reads its record of its end."""
 
     def __init__(self, folder: Path) -> None:
         self._record = folder / END
@@ -398,27 +398,25 @@ class WrittenFiles:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing was passed on yet."""
+        """Whether no output was passed on yet."""
         return not any(tail.passed_on for tail in self._tails)
 
     def step(self) -> int | None:
-        """Pass on what is new, or wait; return the exit code that the job noted, if it did."""
+        """Pass on new output, or wait if none is there; return the exit code that the job recorded, else None."""
         if self._record.exists():
             self._drain()
             return int(self._record.read_text(encoding="ascii").strip() or FAILED)
-        if sum(tail.pass_on() for tail in self._tails):  # all of them, each time
+        if sum(tail.pass_on() for tail in self._tails):  # any() would not read all files
             self._pauses = backoff(LOOK_SECONDS, MAX_LOOK_SECONDS)
         else:
             time.sleep(next(self._pauses))
         return None
 
     def finish(self, end: SlurmJobState) -> int | None:
-        """Wait for the record of a job that came to its own end; pass on the rest of its files."""
+        """If the job ended by itself, wait for its record; pass on the rest of its files."""
         deadline = time.monotonic() + RECORD_SECONDS
-        own_end = not end.state or end.state in {
-            "COMPLETED",
-            "COMPLETING",
-        }  # else it was ended, without a record
+        # A job that Slurm ended leaves no record.
+        own_end = not end.state or end.state in {"COMPLETED", "COMPLETING"}
         while own_end and time.monotonic() < deadline:
             if (code := self.step()) is not None:
                 return code
@@ -426,10 +424,10 @@ class WrittenFiles:
         return self.step() if self._record.exists() else None
 
     def end(self, *_: signal.Signals) -> None:
-        """Do nothing: the job itself is ended."""
+        """Do nothing: the caller ends the job itself."""
 
     def _drain(self) -> None:
-        """Pass on all that is left, an unfinished line too."""
+        """Pass on the rest of all files, including unfinished lines."""
         for tail in self._tails:
             while tail.pass_on():
                 pass
@@ -437,9 +435,9 @@ class WrittenFiles:
 
 
 class Tail:
-    """One file of the job, passed on line by line to a descriptor of this process.
+    """Passes one file of the job on, line by line, to a file descriptor of this process.
 
-    Of a line longer than `LINE_LIMIT` bytes the first `LINE_LIMIT` + 1 are passed on, as by other launchers.
+    Only the first `LINE_LIMIT` + 1 bytes of a longer line are passed on, as with other launchers.
     """
 
     label_bytes = 0
@@ -452,9 +450,9 @@ class Tail:
         self._lines = LineBuffer(LINE_LIMIT + self.label_bytes, truncating=True)
 
     def pass_on(self) -> bool:
-        """Pass on the whole lines that are new; return whether the file has grown."""
+        """Pass on the new complete lines; return whether the file has grown."""
         try:
-            with self.path.open("rb") as stream:  # opened anew: so network file systems look again
+            with self.path.open("rb") as stream:  # a new open makes network file systems reread it
                 stream.seek(self._offset)
                 data = stream.read(1 << 20)
         except FileNotFoundError:
@@ -466,7 +464,7 @@ class Tail:
         return bool(data)
 
     def finish(self) -> None:
-        """Pass on the last line, which has no end."""
+        """Pass on the last line if it has no newline."""
         if rest := self._lines.rest():
             self._write([rest])
 
@@ -475,14 +473,14 @@ class Tail:
 
 
 class LabelledTail(Tail):
-    """What all ranks write to one stream, each line labelled by srun with its rank, passed on without the labels.
+    """Passes on the output of all ranks, in which srun labels each line with its rank; removes the labels.
 
-    What srun itself prints about the end of a task goes to the run's supervisor too, as a report of that rank.
+    srun's own lines about the end of a task also go to the run's supervisor, as a report of that rank.
 
     Parameters
     ----------
     own
-        Name of the pipe of each rank, without its number; empty: ranks have none.
+        Name prefix of the pipe of each rank, before its number; empty: ranks have no own pipes.
     """
 
     label_bytes = 16
@@ -505,7 +503,7 @@ class LabelledTail(Tail):
                     write(ranks, f"{rank} {how}\n".encode())
 
     def _pipe(self, name: str) -> int:
-        """Return the descriptor of a pipe of the run; that of all ranks where the pipe has no reader."""
+        """Return the descriptor of a pipe of the run; if it has no reader, the common output descriptor."""
         if name not in self._pipes:
             self._pipes[name] = self.out
             with contextlib.suppress(OSError):
@@ -515,7 +513,7 @@ class LabelledTail(Tail):
 
 
 def write(out: int, data: bytes) -> None:
-    """Write all of it."""
+    """Write all of `data` to a file descriptor."""
     left = memoryview(data)
     while left:
         left = left[os.write(out, left) :]

@@ -1,6 +1,6 @@
-"""The nodes of a cluster, as ``sinfo --json`` lists them, and the host list they make. Pure, and distrustful.
+"""Parse the nodes in the output of ``sinfo --json``, and build a host list of them. Pure; validates all input.
 
-Two shapes are read: that of Slurm 22.05 and before, and that of 23.02 and after.
+Two formats are read: that of Slurm up to 22.05, and that of Slurm from 23.02.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from apples.launch.slurm.replies import document, entries, number, refuse_errors
 from apples.resources import Host, HostListDocument
 
 MAX_NAMES = 100_000
-"""A list longer than that is a mistake, or meant to fill the memory."""
+"""Maximum names in a list; a longer list is a mistake, or an attack on the memory."""
 MAX_BRACKETS = 20
-"""Of one element of a list: Slurm writes one for each dimension of a name."""
+"""Maximum brackets in one element of a list: Slurm writes one for each dimension of a name."""
 PART = re.compile(r"((?:\[[^\[\]]*\]|[^\[\],])+)(?:,|$)")
-"""One element of such a list: letters and brackets, to the next comma outside of brackets."""
+"""One element of a list of names: letters and brackets, to the next comma outside of brackets."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-"""A name that a host list can hold."""
+"""A name that is valid in a host list."""
 MEBIBYTE = 1 << 20
 MAX_SLOTS = 4096
-"""That a host of a host list has."""
-# Text, because it is the same in all versions of Slurm; `squeue --json` has three shapes.
+"""Maximum slots of a host in a host list."""
+# Text is parsed because it is the same in all versions of Slurm; `squeue --json` has three formats.
 ALLOCATED = re.compile(r"^ +Nodes=(\S+) CPU_IDs=([0-9,-]+) Mem=([0-9]{1,12})\b", re.MULTILINE)
-"""What ``scontrol show job --details`` says of nodes that are alike."""
+"""A line of ``scontrol show job --details`` about nodes with equal CPUs and memory."""
 CPU_IDS = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 OUT_OF_SERVICE = frozenset(
     (
@@ -42,14 +42,14 @@ OUT_OF_SERVICE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as Slurm sees it; memory in bytes.
+    """One node as Slurm reports it; memory in bytes.
 
     Attributes
     ----------
     cores
-        Physical cores.
+        Number of physical cores.
     idle
-        CPUs no job has.
+        Number of CPUs that no job uses.
     """
 
     name: str
@@ -67,7 +67,7 @@ class SlurmNode:
 
     @property
     def refusal(self) -> str:
-        """Why no job is sent there; empty where one may be."""
+        """The reason why the node takes no jobs; empty if it does."""
         bad = [state for state in self.states if state in OUT_OF_SERVICE]
         if not bad:
             return ""
@@ -77,12 +77,12 @@ class SlurmNode:
 
 
 def nodes(listing: str) -> list[SlurmNode]:
-    """Return the nodes that ``sinfo --json`` lists, each once.
+    """Return the nodes in the output of ``sinfo --json``, each once.
 
     Raises
     ------
     LaunchError
-        It is no answer of sinfo, or an error in place of one.
+        The text is not an answer of sinfo, or reports an error.
     """
     answer = document(listing, "sinfo")
     found: dict[str, SlurmNode] = {}
@@ -97,7 +97,7 @@ def nodes(listing: str) -> list[SlurmNode]:
 
 
 def _older(entry: Any) -> SlurmNode:
-    """Return a node as Slurm 22.05 and before describe it."""
+    """Return a node from the format of Slurm up to 22.05."""
     entry = entry if isinstance(entry, dict) else {}
     states = [text(entry.get("state")), *map(text, entry.get("state_flags") or [])]
     cpus = _count(entry.get("cpus"))
@@ -119,7 +119,7 @@ def _older(entry: Any) -> SlurmNode:
 
 
 def _newer(answer: Mapping[str, Any]) -> Iterator[SlurmNode]:
-    """Yield the nodes as Slurm 23.02 and after describe them: a group an entry."""
+    """Yield the nodes from the format of Slurm from 23.02, in which an entry describes a group of nodes."""
     for entry in entries(answer, "sinfo"):
         if not isinstance(entry, dict):
             continue
@@ -162,7 +162,7 @@ def _dict(value: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _list(value: Any) -> list[Any]:
-    """Return a list; an empty one for whatever else was said."""
+    """Return `value` if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
@@ -177,19 +177,21 @@ def _words(value: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AllocatedPart:
-    """What an allocation has of a node.
+    """The share of an allocation in a node.
 
     Attributes
     ----------
+    cpus
+        Number of CPUs.
     memory
-        In bytes; 0: Slurm gives memory to nobody.
+        Bytes of memory; 0: this Slurm does not allocate memory.
     """
 
     cpus: int
     memory: int
 
     def slots(self, node: SlurmNode) -> int:
-        """Return how many cores that is, in whole ones, and one at least.
+        """Return the number of whole cores that the CPUs make, at least 1.
 
         Examples
         --------
@@ -201,12 +203,12 @@ class AllocatedPart:
 
 
 def allocated_parts(said: str) -> dict[str, AllocatedPart]:
-    r"""Return what an allocation has of each node, as ``scontrol show job --details`` says.
+    r"""Return the share of an allocation in each node, from the output of ``scontrol show job --details``.
 
     Raises
     ------
     ValueError
-        It names nodes in a way that nobody can read.
+        A list of node names is invalid.
 
     Examples
     --------
@@ -223,7 +225,7 @@ def allocated_parts(said: str) -> dict[str, AllocatedPart]:
 
 
 def left_out(nodes: Sequence[SlurmNode]) -> Iterator[str]:
-    """Yield a line about each node that no host list can or should name."""
+    """Yield a line about each node that a host list cannot name or should not name."""
     for node in nodes:
         if not NAME.fullmatch(node.name):
             yield f"node {node.name!r} left out: a host's name is letters, digits, '.', '_' and '-'"
@@ -232,20 +234,20 @@ def left_out(nodes: Sequence[SlurmNode]) -> Iterator[str]:
 
 
 def host_list(nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()) -> str:
-    """Return the text of ``hosts.toml`` for the nodes that jobs may be sent to.
+    """Return the text of ``hosts.toml`` for the nodes that take jobs.
 
-    A slot is a core; processors that are hardware threads of one are not counted twice. Speeds are left
-    out: `apples calibrate` measures them.
+    A slot is a core; hardware threads of a core do not count separately. Speeds are left out: `apples calibrate`
+    measures them.
 
     Parameters
     ----------
     site_features
-        Features that stand for sites: a node that has one of them is at that site.
+        Features that are names of sites: a node with such a feature is at that site.
 
     Raises
     ------
     hat.DocumentError
-        What Slurm says makes no host list.
+        Slurm's values do not make a valid host list.
     """
     content = {"host": host_entries(nodes, site_features)}
     text = "# Written by: hat import slurm\n" + hat.dump(content)
@@ -256,7 +258,7 @@ def host_list(nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()) -> 
 def host_entries(
     nodes: Sequence[SlurmNode], site_features: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return the hosts as the entries of a host list."""
+    """Return the entries of a host list for the nodes that take jobs."""
     kept = [n for n in nodes if NAME.fullmatch(n.name) and not n.refusal]
     return [_host(node, site_features) for node in kept]
 
@@ -277,12 +279,12 @@ def _host(node: SlurmNode, site_features: Sequence[str]) -> dict[str, Any]:
 
 # ------------------------------------------------ lists of names as Slurm writes them: n[01-03,7],login
 def allocated() -> frozenset[str]:
-    """Return the nodes of the allocation this process is in; none where it is in none.
+    """Return the nodes of this process's allocation; empty outside an allocation.
 
     Raises
     ------
     LaunchError
-        Slurm named them in a way that nobody can read.
+        Slurm's list of node names is invalid.
     """
     text = os.environ.get("SLURM_JOB_NODELIST", "") or os.environ.get("SLURM_NODELIST", "")
     try:
@@ -294,7 +296,7 @@ def allocated() -> frozenset[str]:
 
 
 def behind_a_queue(hosts: Iterable[Host]) -> tuple[Host, ...]:
-    """Return the hosts that only a batch queue gives away: by the list, and not of the allocation we are in.
+    """Return the hosts behind a batch queue by the host list, except nodes of this process's allocation.
 
     Examples
     --------
@@ -307,12 +309,12 @@ def behind_a_queue(hosts: Iterable[Host]) -> tuple[Host, ...]:
 
 
 def expand(text: str) -> list[str]:
-    """Return the names a list stands for, in its order.
+    """Return the names in a compressed list of Slurm, in its order.
 
     Raises
     ------
     ValueError
-        It is no such list, or stands for too many.
+        The list is invalid, or has more than `MAX_NAMES` names.
 
     Examples
     --------
@@ -340,7 +342,7 @@ def expand(text: str) -> list[str]:
 
 
 def _names(part: str) -> Iterator[str]:
-    """Yield what one element of a list stands for; it may have several brackets."""
+    """Yield the names of one element of a list; it may have several brackets."""
     before, opening, rest = part.partition("[")
     if not opening:
         yield part

@@ -1,4 +1,4 @@
-"""`SlurmOptions`: what a site is told of a job of ours, and what a job may be called and last."""
+"""`SlurmOptions`: the user's options for a Slurm job; checks of node names, and time limits of jobs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ SCRIPT = "job.sh"
 """The script of a job, among its files."""
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:+,=&|*-]*")
-"""What an option's value may be made of: nothing that a shell or Slurm's own parser would take apart."""
+"""A valid value of an option: without characters that a shell or Slurm's own parser would interpret."""
 MIN_MINUTES, MAX_MINUTES = 2, 60 * 24 * 365
 START_UP_SECONDS = 60.0
-"""Part of the time limit beside the iterations: interpreters, data, the result."""
+"""Seconds in the time limit for everything besides the iterations: interpreters, data, the result."""
 GENEROUS = 3.0
-"""Unless the user says otherwise, the time limit is so many times the prediction, and start-up."""
+"""Factor from the predicted seconds to the default time limit, before `MIN_MINUTES` are added."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmOptions:
-    """What a site may want to be told.
+    """The user's options for a Slurm job.
 
     Attributes
     ----------
     minutes
-        The job's time limit; made from the prediction when None.
+        Time limit of the job; None: derived from the prediction.
     mpi
-        The interface between srun and the MPI library.
+        The interface between srun and the MPI library (``srun --mpi``).
     """
 
     partition: str = ""
@@ -63,12 +63,12 @@ class SlurmOptions:
 
     @classmethod
     def of(cls, pairs: Mapping[str, str]) -> SlurmOptions:
-        """Return the options that a user gave as words.
+        """Return the options from names and values of a command line.
 
         Raises
         ------
         UsageError
-            An unknown one, or a value Slurm cannot take.
+            An option is unknown, or its value is invalid for Slurm.
 
         Examples
         --------
@@ -97,19 +97,19 @@ class SlurmOptions:
         return cls(**given)
 
     def written(self) -> list[tuple[str, str]]:
-        """Return the options of the script that are not empty."""
+        """Return names and values of the script's non-empty options."""
         names = ("partition", "account", "qos", "reservation", "constraint")
         return [(name, getattr(self, name)) for name in names if getattr(self, name)]
 
 
 def check_node(host: str) -> None:
-    """Refuse a host whose name no node can have."""
+    """Raise LaunchError if the name of a host is invalid as a node name."""
     if not NODE.fullmatch(host):
         raise LaunchError(f"no node can be called {host!r}", code="node-name-invalid", host=host)
 
 
 def minutes(seconds: float, options: SlurmOptions) -> int:
-    """Return a job's time limit.
+    """Return the time limit of a job in minutes: the user's, else derived from the predicted `seconds`.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""Decides inside a job which CPUs each rank runs on, from what every task of it was given.
+"""Choose the CPUs of each rank inside a Slurm job, from the CPUs that Slurm gave to each task.
 
-``python -I -m apples.launch.slurm.placing`` in the run's folder, between two steps of the job: in the first
-each task wrote down its CPUs (`apples.topology.sources.probe`), the first of each node also its machine; the ranks
-are the second and read what is written here. Without it they run as Slurm bound them.
+The job script runs ``python -I -m apples.launch.slurm.placing`` in the run's folder between two steps. In the
+first step, each task writes its CPUs to a file (`apples.topology.sources.probe`), and the first task of each node
+also the topology of its machine. This module writes the CPUs of each rank. The second step runs the ranks, which
+read that file. If it is missing, the ranks keep the CPUs of Slurm's binding.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from apples.topology import Topology
 from apples.topology.sources.sysfs import MAX_BYTES, read_probe
 
 TOLD = "cpus."
-"""And the number of the rank: what its task wrote down."""
+"""Name prefix of the file of a task's CPUs, before the number of its rank."""
 
 
 def main() -> int:
-    """Write down the CPUs of each rank."""
+    """Write the CPUs of each rank to the file `PLACES`; return the exit code."""
     folder = Path.cwd()
     try:
         launch = json.loads((folder / LAUNCH_FILE).read_text(encoding="utf-8"))
         ranks = sum(entry["ranks"] for entry in launch["hosts"])
         names = [target(launch["hosts"], rank)["host"] for rank in range(ranks)]
-        # Files, not the step's output: srun cuts lines of more than 1 KB into pieces that mix.
+        # Files, not the step's output: srun splits lines above 1 KB and mixes the pieces of several tasks.
         told = [_read(folder / f"{TOLD}{rank}", names[rank]) for rank in range(ranks)]
         found = places(names, told)
     except (ApplesError, OSError) as error:
@@ -44,22 +45,22 @@ def main() -> int:
 
 
 def places(hosts: Sequence[str], told: Sequence[dict[str, Any]]) -> RankCpus:
-    """Return the CPUs of each rank of a job; empty where ranks must share CPUs.
+    """Return the CPUs of each rank of a job; empty if ranks must share CPUs.
 
-    What Slurm gave to several tasks alike is divided among them, all of it; what it gave to one alone is
-    that one's.
+    If Slurm gave several tasks the same set of CPUs, the whole set is divided among them. A task with a set of its
+    own keeps it.
 
     Parameters
     ----------
     hosts
         The host of each rank.
     told
-        What the probe printed in its task.
+        The topology probe's output for the task of each rank.
 
     Raises
     ------
     LaunchError
-        A task told nothing that makes sense; names the host.
+        The probe's output for a task is invalid; the message names the host.
     """
     files = {str(one["boot"]): one["files"] for one in told if one["files"]}
     groups: dict[tuple[str, str], list[int]] = {}
@@ -91,7 +92,7 @@ def places(hosts: Sequence[str], told: Sequence[dict[str, Any]]) -> RankCpus:
 
 
 def _read(path: Path, host: str) -> dict[str, Any]:
-    """Return what one task wrote down."""
+    """Return the probe's output of one task."""
     try:
         with path.open("rb") as stream:
             told = json.loads(stream.read(MAX_BYTES))

@@ -1,6 +1,6 @@
-"""What Slurm's commands print, read. Pure, and distrustful: it comes from other versions than we know.
+"""Parse the output of Slurm's commands. Pure; validates all input, because it may come from an unknown version.
 
-Both shapes of ``--json`` are read: that of Slurm 22.05 and before, and that of 23.02 and after.
+Both formats of ``--json`` are read: that of Slurm up to 22.05, and that of Slurm from 23.02.
 """
 
 from __future__ import annotations
@@ -30,18 +30,20 @@ RUNNING = frozenset(("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING
 
 @dataclass(frozen=True, slots=True)
 class SlurmJobState:
-    """What is known of a job: Slurm's words for its state, and why it waits.
+    """The state of a job, in Slurm's words.
 
     Attributes
     ----------
     state
-        ``""`` where Slurm knows no such job (any more).
+        Slurm's name of the state; ``""``: Slurm does not know the job (any more).
+    reason
+        Slurm's reason for the state, for example why the job waits.
     code
-        Its exit code, where it has ended and Slurm says so.
+        Exit code; None: it has not ended, or Slurm does not report it.
     start
-        When it began or is expected to, in seconds since 1970; 0 where nobody says.
+        Actual or expected start, in seconds since 1970 (Unix time); 0: unknown.
     limit
-        Its time limit in seconds, where it has one and Slurm says so.
+        Time limit in seconds; None: it has none, or Slurm does not report it.
     """
 
     state: str
@@ -52,28 +54,28 @@ class SlurmJobState:
 
     @property
     def waiting(self) -> bool:
-        """Whether it has not begun."""
+        """Whether the job has not started."""
         return self.state in WAITING
 
     @property
     def running(self) -> bool:
-        """Whether processes of it may be alive."""
+        """Whether processes of the job may exist."""
         return self.state in RUNNING
 
     @property
     def out_of_time(self) -> bool:
-        """Whether its time limit ended it, or is ending it at this moment."""
+        """Whether its time limit has ended the job or is ending it now."""
         return self.state == "TIMEOUT" or (
-            # The controller notes the limit before it notifies a node, so this is true as soon as
-            # ranks end. TIMEOUT comes later than the agent's own end of the run.
+            # The controller records the limit before it notifies a node, so this is true as soon as ranks end. The
+            # state TIMEOUT appears only after the agent has ended the run.
             self.state == "COMPLETING" and self.reason == "TimeLimit"
         )
 
 
 def task_ends(line: str) -> dict[int, str]:
-    """Return how tasks ended, by rank, from a line that srun prints; nothing from any other line.
+    """Return rank -> end in words, from a line that srun prints about tasks; empty for any other line.
 
-    srun prints nothing of tasks that end with exit code 0.
+    srun prints no line about tasks that end with exit code 0.
 
     Examples
     --------
@@ -102,12 +104,12 @@ def task_ends(line: str) -> dict[int, str]:
 
 
 def job_state(listing: str, job: int) -> SlurmJobState:
-    """Return what ``squeue --json`` says of a job; a state of ``""`` where it is not there.
+    """Return the state of a job from the output of ``squeue --json``; a state of ``""`` if it is not listed.
 
     Raises
     ------
     LaunchError
-        It is no answer of squeue, or an error in place of one: nothing is known of the job then.
+        The text is not an answer of squeue, or reports an error. The job's state is then unknown.
     """
     answer = document(listing, "squeue")
     for entry in entries(answer, "jobs"):
@@ -125,14 +127,14 @@ def job_state(listing: str, job: int) -> SlurmJobState:
 
 @dataclass(frozen=True, slots=True)
 class SlurmAllocationState:
-    """A job that has nodes.
+    """A job with allocated nodes.
 
     Attributes
     ----------
     nodes
-        As Slurm writes a list of names.
+        Slurm's compressed list of node names.
     end
-        When its time limit ends it, in seconds since 1970; inf: it has none, or nobody says.
+        Time at which its time limit ends it, in seconds since 1970 (Unix time); inf: no limit, or unknown.
     """
 
     number: int
@@ -142,12 +144,12 @@ class SlurmAllocationState:
 
 
 def allocations(listing: str, user: str) -> list[SlurmAllocationState]:
-    """Return the running jobs of a user that ``squeue --json`` lists.
+    """Return the running jobs of a user from the output of ``squeue --json``.
 
     Raises
     ------
     LaunchError
-        It is no answer of squeue, or an error in place of one.
+        The text is not an answer of squeue, or reports an error.
     """
     answer, found = document(listing, "squeue"), []
     for entry in entries(answer, "jobs"):
@@ -166,7 +168,7 @@ def allocations(listing: str, user: str) -> list[SlurmAllocationState]:
 
 
 def job_end(line: str) -> SlurmJobState:
-    """Return what ``scontrol show job -o`` says of a job.
+    """Return the state of a job from the output of ``scontrol show job -o``.
 
     Examples
     --------
@@ -188,7 +190,7 @@ def job_end(line: str) -> SlurmJobState:
 
 
 def _span(text: str) -> float | None:
-    """Return the seconds of ``days-hours:minutes:seconds``; None where it is something else."""
+    """Return the seconds of a text ``days-hours:minutes:seconds``; None for another text."""
     found = SPAN.fullmatch(text)
     if not found:
         return None
@@ -197,7 +199,7 @@ def _span(text: str) -> float | None:
 
 
 def accounted(table: str) -> SlurmJobState:
-    """Return what ``sacct --parsable2 --noheader --format=State,ExitCode`` says of a job.
+    """Return the state of a job from ``sacct --parsable2 --noheader --format=State,ExitCode``.
 
     Examples
     --------
@@ -214,12 +216,12 @@ def accounted(table: str) -> SlurmJobState:
 
 
 def submitted(said: str) -> int:
-    """Return the number of the job that ``sbatch --parsable`` names.
+    """Return the job number from the output of ``sbatch --parsable``.
 
     Raises
     ------
     LaunchError
-        It names none.
+        The output has no job number.
     """
     for line in reversed(said.strip().split("\n")):
         found = JOB.match(line.strip())
@@ -233,7 +235,7 @@ def submitted(said: str) -> int:
 
 
 def planned_start(said: str) -> datetime | None:
-    """Return when ``sbatch --test-only`` says a job would start, by a clock of UTC; None if it does not.
+    """Return the expected start from the output of ``sbatch --test-only``, in UTC; None if it has none.
 
     Examples
     --------
@@ -252,7 +254,7 @@ def planned_start(said: str) -> datetime | None:
 
 
 def held_back(said: str) -> float | None:
-    """Return the seconds from submission to start by squeue's ``%V %S``; None where they are no two times.
+    """Return the seconds from submission to start, from squeue's ``%V %S``; None if these are not two times.
 
     Examples
     --------
@@ -267,12 +269,12 @@ def held_back(said: str) -> float | None:
 
 
 def document(answer: str, command: str) -> dict[str, Any]:
-    """Return the object that a command with ``--json`` printed.
+    """Return the JSON object that a command with ``--json`` printed.
 
     Raises
     ------
     LaunchError
-        It printed something else.
+        The output is not a JSON object.
     """
     try:
         found = json.loads(answer)
@@ -292,12 +294,12 @@ def document(answer: str, command: str) -> dict[str, Any]:
 
 
 def entries(answer: Mapping[str, Any], key: str) -> list[Any]:
-    """Return a list of an answer.
+    """Return the list with key `key` in an answer.
 
     Raises
     ------
     LaunchError
-        It has none of that name.
+        The answer has no such list.
     """
     value = answer.get(key)
     if not isinstance(value, list):
@@ -310,12 +312,12 @@ def entries(answer: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def refuse_errors(answer: Mapping[str, Any], command: str) -> None:
-    """Refuse an answer that lists errors: Slurm's commands end well with ``--json`` when they reach nobody.
+    """Raise LaunchError if an answer lists errors: with ``--json``, Slurm's commands exit with 0 after an error.
 
     Raises
     ------
     LaunchError
-        With the errors' own words.
+        The answer lists errors; the message has the first of them.
     """
     errors = answer.get("errors")
     if isinstance(errors, list) and errors:
@@ -331,7 +333,7 @@ def refuse_errors(answer: Mapping[str, Any], command: str) -> None:
 
 
 def number(value: Any) -> float | None:
-    """Return a number, plain or as newer versions wrap it; None where it is not set."""
+    """Return a number, plain or wrapped in an object by newer versions; None if it is not set."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -340,5 +342,5 @@ def number(value: Any) -> float | None:
 
 
 def text(value: Any) -> str:
-    """Return a text as one printable line; empty where it is none."""
+    """Return a text as one printable line; empty if `value` is not a text."""
     return readable(value) if isinstance(value, str) else ""

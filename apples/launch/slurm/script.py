@@ -1,7 +1,7 @@
-"""The job that runs a plan under Slurm: script, machine file and launch file. Pure: nothing is run or written.
+"""Build the job that runs a plan under Slurm: script, machine file and launch file. Pure functions.
 
-What a user named (programs, paths, variables) goes into the launch file, as JSON, and never into the
-script; the script holds names of hosts and options that one pattern each lets through, and numbers.
+Words of the user (programs, paths, variables) go into the launch file, as JSON, and never into the script. The
+script has only numbers, and host names and options that match a strict pattern.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ FIND_PYTHON = (
     'case $python in "~/"*) python=$HOME/${python#??} ;; esac\n'
 )
 START_RANK = f'#!/bin/sh\n{FIND_PYTHON}exec "$python" -I -S ./bind.py ./launch.json\n'
-"""The same text always: each rank finds its interpreter in a file."""
+"""Script that starts a rank. It is always the same text: each rank reads its interpreter's path from a file."""
 ASK, INTERPRETER = "ask.sh", "interpreter"
 ASK_TASK = (
     "#!/bin/sh\n"
     f'[ "${{SLURM_LOCALID:-0}}" = 0 ] || set -- {probe.BRIEF}\n'
     f'{FIND_PYTHON}exec "$python" -I -S ./probe.py "$@" >"./cpus.$SLURM_PROCID"\n'
 )
-"""Likewise: each task writes down what it was given, the first of a node its machine too."""
-# MPICH 5.0.2 sends UCX addresses as hex and packs runs of zeros. Unwritten memory that is not zero
-# makes lines of up to 1,076 bytes; MPI_Init then fails or hangs. The wheel has no PMI-2
-# (pmodels/mpich issue 6924).
+"""Script in which each task writes its CPUs to a file, and the first task of a node also the node's topology."""
+# MPICH 5.0.2 sends UCX addresses as hex and compresses runs of zeros. Uninitialised memory that is not zero gives
+# lines of up to 1,076 bytes; MPI_Init then fails or hangs. The wheel has no PMI-2 (pmodels/mpich issue 6924).
 SHORT_ADDRESSES: Mapping[str, str] = {"MPIR_CVAR_CH4_NETMOD": "ofi"}
-"""MPICH's addresses of UCX may fill lines that are longer than the 1,024 bytes which Slurm's PMI-1 reads."""
+"""Use libfabric: MPICH's UCX addresses may need lines above the 1,024 bytes that Slurm's PMI-1 reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ class SlurmTarget:
     Attributes
     ----------
     rank_group
-        Ranks and program; the host's name is the node's.
+        Ranks and program; the name of the host is the node name.
     python
-        The interpreter there that starts them.
+        Path of the interpreter on the node that starts the ranks.
     directory
-        Where the program works; empty: where the agent does.
+        Working directory of the program; empty: the `directory` of `slurm_command`.
     """
 
     rank_group: RankGroup
@@ -80,16 +79,16 @@ def slurm_command(
     job
         Name of the run.
     seconds
-        What the run is predicted to take: the time limit is made from it.
+        Predicted seconds of the run, from which the time limit is derived.
     directory
-        A directory that all hosts see: the run's folder is made there.
+        A directory that all hosts share; the run's folder is created in it.
     allocation
-        Number of the allocation to run in; empty: a job is submitted.
+        Number of the allocation to run in; empty: submit a job.
 
     Raises
     ------
     LaunchError
-        A host whose name no node can have, or a program that no process can be started with.
+        The name of a host is invalid as a node name, or a program is invalid.
     """
     options = options or SlurmOptions()
     for target in targets:
@@ -128,7 +127,7 @@ def slurm_command(
 def render(
     targets: Sequence[SlurmTarget], job: str, limit: int, options: SlurmOptions, step: bool
 ) -> str:
-    """Return the job script."""
+    """Return the text of the job script."""
     template = resources.files("apples.launch.slurm").joinpath("job.sh.j2").read_text("utf-8")
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
