@@ -308,9 +308,7 @@ class LocalRunAgent(RunAgent):
         super().open()
         for name in os.listdir(self.directory):  # noqa: PTH208 - pathlib is slow to load
             if name in (OUTPUT, ERRORS) or name.startswith(OWN_ERRORS):
-                os.open(
-                    self.path(name), os.O_WRONLY | os.O_NONBLOCK
-                )  # stays open until the run ends
+                os.open(self.path(name), os.O_WRONLY | os.O_NONBLOCK)  # open until the run ends
         agent = os.pidfd_open(os.getppid())
         if os.getppid() != self.agent:
             raise EOFError

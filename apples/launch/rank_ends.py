@@ -155,7 +155,7 @@ class OutOfMemoryKills:
         return oom_kills(read(self._file)), oom_kills(read("/proc/vmstat"))
 
     def how_it_ended(self) -> str:
-        """Return words for an out-of-memory kill that the kernel made since this object was created; else empty."""
+        """Return words for an out-of-memory kill since this object was created; empty if the kernel made none."""
         group, machine = (
             now - before for now, before in zip(self._count(), self._before, strict=True)
         )
