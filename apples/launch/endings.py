@@ -275,7 +275,7 @@ class LastWords:
         return [readable(line) for line in self._all]
 
     def of(self, rank: int | None) -> str:
-        """Return the last lines of a rank, joined to one line; of all sources if no rank's lines are known."""
+        """Return a rank's last lines as one line; for None, or if no rank printed any, those of all sources."""
         lines = self._all if rank is None or not self._of else self._of.get(rank, ())
         shown = traceback_words(list(lines)) or list(lines)[-SHOWN_LINES:]
         return " / ".join(readable(line) for line in shown)

@@ -375,7 +375,7 @@ def _release(process: subprocess.Popen[bytes], pipes: Sequence[IO[bytes]]) -> No
 
 
 def sweep_hosts(command: LaunchCommand, hosts: Sequence[str], job: str) -> list[str]:
-    """Kill processes with the run's job tag over new connections to hosts with a lost supervisor.
+    """Open new connections to hosts with a lost supervisor, and kill the processes with the run's job tag there.
 
     Returns
     -------

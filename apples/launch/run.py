@@ -99,7 +99,8 @@ class Run:
     farewell_seconds
         Time limit for the ranks to end after ``done``.
     event_seconds
-        Time limit from one event for the caller to the next, after ``ready``; other output does not extend it.
+        Time limit from one event that `events` yields to the next, after ``ready``; other output does not extend
+        it.
     talk
         Receives each output line that is not an event.
     most_lines

@@ -213,7 +213,7 @@ def _address(host: Host, plan: LaunchPlan) -> str:
 
 
 def _share_a_machine(hosts: Iterable[Host], findings: Mapping[str, Fitness]) -> bool:
-    """Whether two of the hosts are parts of one machine that is connected by a network other than loopback."""
+    """Whether two hosts are parts of one machine and reach each other over a network other than loopback."""
     machines = []
     for host in hosts:
         seen = findings.get(host.name)

@@ -73,7 +73,7 @@ class ArrayMessages:
         Parameters
         ----------
         hosts
-            Hosts with the first worlds of the matrix, in this order.
+            Order of hosts in the matrix: the worlds of these hosts come first, then all others.
         """
         totals = self._totals()
         if not totals:

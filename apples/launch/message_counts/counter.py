@@ -122,7 +122,7 @@ class MessageCounts:
         Parameters
         ----------
         hosts
-            Hosts with the first worlds of the matrix, in this order. Other worlds follow in order of their start.
+            Order of hosts in the matrix: the worlds of these hosts come first, then all others by their start.
         """
         tables = dict(self._tables())
         begun = {world: number for number, world in enumerate(_in_order(tables, hosts))}

@@ -381,7 +381,7 @@ def log_in(reach: ssh.Reach, job: str = "") -> HostConnection:
 
 
 def close_all(connections: Sequence[HostConnection]) -> None:
-    """End connections at the same time, with the time limit of one."""
+    """End connections at the same time, all within the time limit for one."""
     for one in connections:
         one.hang_up()
     deadline = time.monotonic() + END_SECONDS

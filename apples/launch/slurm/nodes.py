@@ -225,7 +225,7 @@ def allocated_parts(said: str) -> dict[str, AllocatedPart]:
 
 
 def left_out(nodes: Sequence[SlurmNode]) -> Iterator[str]:
-    """Yield a line about each node that a host list cannot name or should not name."""
+    """Yield a line with the reason for each node that is left out of the host list."""
     for node in nodes:
         if not NAME.fullmatch(node.name):
             yield f"node {node.name!r} left out: a host's name is letters, digits, '.', '_' and '-'"
