@@ -1,4 +1,4 @@
-"""`MalleableActuator`: runs a schedule as a job that can shrink, grow and migrate; here or on other machines."""
+"""`MalleableActuator`: runs a schedule as a job that can shrink, grow and migrate, here or on other machines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 class MalleableExecution(RunExecution):
-    """A malleable job. `control` is the client of its job manager, over one connection to the end."""
+    """A malleable job. `control` is the client of its job manager, over one connection until the job ends."""
 
     def __init__(
         self, run: Run, control: ControlClient, warnings: tuple[str, ...] = (), epoch: int = 0
@@ -61,7 +61,7 @@ class MalleableExecution(RunExecution):
 
     @property
     def movable(self) -> bool:
-        """Whether it can be resized: yes."""
+        """Whether the job can be resized: always."""
         return True
 
     @property
@@ -71,7 +71,7 @@ class MalleableExecution(RunExecution):
 
     @property
     def moved(self) -> bool:
-        """Whether its last status reported a resize."""
+        """Whether the last status of the job reported a resize."""
         return self._epoch > 0
 
     def position(self, seconds: float = SILENCE_SECONDS) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ class MalleableExecution(RunExecution):
     def resize(
         self, schedule: Schedule, *, ordered: bool = False, bandwidth: Bandwidth | None = None
     ) -> Resized:
-        """Move the job to the hosts and rows of a schedule; returns when it is there."""
+        """Move the job to the hosts and rows of a schedule; return when the move is complete."""
         command = resize_command(schedule, self.position(), ordered, bandwidth)
         with self.drained():
             done = carried_out(self.control.resize(command, RESIZE_SECONDS))
@@ -103,12 +103,12 @@ def resize_command(
     ordered: bool = False,
     bandwidth: Bandwidth | None = None,
 ) -> ResizeCommand:
-    """Return the command that takes a job from its position to a schedule: its rows as they are.
+    """Return the command that moves a job from its position to exactly the rows of a schedule.
 
     Raises
     ------
     UsageError
-        The schedule is of rectangles. Permanent.
+        The schedule has rectangles. Permanent.
     """
     if schedule.rectangles:
         raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
@@ -120,31 +120,31 @@ def resize_command(
 
 
 class MalleableActuator(Actuator):
-    """Starts one MPI world a host through a job manager here, by whichever launcher reaches the host.
+    """Starts an MPI world on each host, through a job manager on this machine and the launcher of the hosts.
 
     Parameters
     ----------
     output, save, talk, startup_seconds, silence_seconds
         As for `LocalActuator`.
     folder
-        Where the job's control socket is; the run's own directory when None.
+        Folder of the job's control socket; None: the run's own directory.
     job
         Name of the job.
     commits, commit_seconds
-        Directory of committed states, and how often; None: none on disk, and as often as costs little.
+        Directory of commits, and their interval; None: no commits on disk, and an interval that costs little.
     warm
         Hosts on which a parked group may wait for a growth.
     attempt, epoch
-        How often the job was started, this time included, and the last epoch before: from the second time on it
+        Number of this start of the job, from 1, and the last epoch before it. From the second start on, the job
         begins with its last commit.
     scheduled
-        Whether a scheduler says where it is, on hosts that it need not know yet.
+        Whether a scheduler decides the job's hosts, also hosts that the job does not know yet.
     topologyd
-        Host -> the socket of the topology daemon that has given the job CPUs there: its ranks are
-        started among them, and follow every change of them.
+        Host -> the socket of the topology daemon that gave the job CPUs there: the ranks start on these CPUs and
+        follow each change of them.
     through
-        The actuator of the launcher that reaches the hosts; one of this machine when None. It is asked what
-        it finds on hosts and how ranks are started there; it starts nothing itself.
+        The actuator of the launcher that reaches the hosts; None: an actuator for this machine. It surveys hosts
+        and supplies the commands that start ranks; it starts nothing itself.
 
     Raises
     ------
@@ -186,11 +186,11 @@ class MalleableActuator(Actuator):
 
     @property
     def reaches_other_machines(self) -> bool:  # type: ignore[override] # of a class elsewhere
-        """Whether the launcher does that it runs through."""
+        """Whether the launcher reaches other machines."""
         return self.through.reaches_other_machines
 
     def count_messages(self, counts: MessageCounts) -> None:
-        """Let the ranks count, where all hosts are parts of this machine."""
+        """Let the ranks count messages; only if all hosts are parts of this machine."""
         if self.reaches_other_machines:
             raise UsageError(
                 f"--count-messages: not with --actuator {self.through.name} for a program that can be moved: its "
@@ -203,19 +203,19 @@ class MalleableActuator(Actuator):
 
     @property
     def queues(self) -> bool:
-        """Whether the launcher does that it runs through."""
+        """Whether the launcher queues jobs."""
         return self.through.queues
 
     def waited_for(self, hosts: Iterable[Host]) -> tuple[Host, ...]:
-        """Return which hosts the launcher waits for that it runs through."""
+        """Return the hosts for which the launcher waits."""
         return self.through.waited_for(hosts)
 
     def wait_seconds(self, plan: LaunchPlan) -> float:
-        """Return what the launcher expects that it runs through."""
+        """Return the launcher's expected waiting time in seconds."""
         return self.through.wait_seconds(plan)
 
     def look(self, survey: HostSurvey) -> Mapping[str, Fitness]:
-        """Look as the launcher does, for a job that is to be moved."""
+        """Survey hosts with the launcher's actuator, for a job that can be moved."""
         return self.through.look(replace(survey, malleable=True))
 
     def command(self, plan: LaunchPlan) -> LaunchCommand:
@@ -224,7 +224,7 @@ class MalleableActuator(Actuator):
         return job_manager.command(job, self.folder)
 
     def actuate(self, plan: LaunchPlan) -> MalleableExecution:
-        """Start the job; returns once every rank is ready."""
+        """Start the job; return once every rank is ready."""
         if any(strip.columns for strip in plan.strips):
             raise UsageError(NO_RECTANGLES, code="rectangles-unsupported")
         name = self.job or job_name()
@@ -253,27 +253,27 @@ class MalleableActuator(Actuator):
 
         run = started(start, self.talk)
         control = (self.folder or run.directory) / job_manager.CONTROL_SOCKET
-        epoch = self.epoch + (self.attempt > 1)  # to go on from a commit takes one
+        epoch = self.epoch + (self.attempt > 1)  # a restart from a commit takes an epoch
         return MalleableExecution(run, ControlClient(name, control), quotas.warnings, epoch)
 
     def _note(self, directory: Path) -> None:
-        """Note in the job's folder where the run's is; a full disk costs that note, not the job."""
+        """Write the path of the run's folder into the job's folder; a full disk loses only this note."""
         if self.folder is not None:
             with suppress(OSError):
                 (self.folder / RUN_FILE).write_text(str(directory), "utf-8")
 
     def _host_specs(self, plan: LaunchPlan) -> list[HostSpec]:
-        """Return where the job may ever be."""
+        """Return the specifications of all hosts that the job may use."""
         found = [replace(one, warm=one.host in self.warm) for one in self.through.host_specs(plan)]
         return [self._among_its_cpus(one) for one in found]
 
     def _among_its_cpus(self, one: HostSpec) -> HostSpec:
-        """Return a host where a topology daemon has given the job CPUs with what starts its ranks among them."""
+        """Return a host with the command that starts its ranks on the CPUs from a topology daemon."""
         daemon = self.topologyd.get(one.host)
         if daemon is None:
             return one
         named = {SOCKET_VARIABLE: daemon, JOB_VARIABLE: self.job}
-        # Elsewhere the node's supervisor replaces the words in braces.
+        # On another machine, the node supervisor replaces the words in braces.
         far = bool(one.reach)
         python, file = (
             ("{python}", f"{{{starter.__name__}}}") if far else (sys.executable, starter.__file__)
@@ -305,11 +305,11 @@ class MalleableActuator(Actuator):
 
 
 QUIET_SECONDS = 5.0
-"""Of the job manager, which says every second that it is there."""
+"""Timeout of messages from the job manager, which sends a sign of life each second."""
 
 
 class ProgramExecution(RunExecution):
-    """An unmodified program. `control` is the client of its job manager, over one connection to the end."""
+    """An unmodified program. `control` is the client of its job manager, over one connection until its end."""
 
     def __init__(self, run: Run, control: ControlClient) -> None:
         super().__init__(run, on_end=control.close)
@@ -317,11 +317,11 @@ class ProgramExecution(RunExecution):
 
     @property
     def movable(self) -> bool:
-        """Whether it can be asked where it is: yes."""
+        """Whether the program's position can be queried: always."""
         return True
 
     def position(self, seconds: float = SILENCE_SECONDS) -> Mapping[str, Any]:
-        """Return where the program is."""
+        """Return the status of the program, with its hosts."""
         return self.control.status(seconds)
 
 
@@ -338,25 +338,25 @@ def start_program(
     output: Path | None = None,
     talk: Talk = to_stderr,
 ) -> ProgramExecution:
-    """Start a program on the host `first`, an MPI program on several; returns once it runs.
+    """Start a program on the host `first`, an MPI program on several hosts; return once it runs.
 
     Parameters
     ----------
     first
         The host of each rank.
     folder
-        Where its control socket is.
+        Folder of its control socket.
     shared
-        A folder that every host it may move to sees under the same path: for its output and checkpoints.
+        Folder for its output and checkpoints, at the same path on every host to which it may move.
     signal, signal_seconds
-        Sent to it before a checkpoint, if it catches it; how long it may take to stop itself then.
+        Signal sent before a checkpoint, if the program catches it, and the seconds that it gets to stop itself.
     output
-        Where its files ``output`` and ``errors`` go; `shared` when None.
+        Folder of its files ``output`` and ``errors``; None: `shared`.
 
     Raises
     ------
     LaunchError
-        It cannot be started.
+        The program cannot be started.
     """
     others = {host.name: ssh.command(ssh.reach(host, hosts)) for host in remote_hosts(hosts)}
     places = [_placed(host, tuple(argv), others.get(host.name, ())) for host in hosts]
@@ -387,7 +387,7 @@ def start_program(
 
 
 def _prepare_ranks(shared: Path) -> None:
-    """Put the MPI library that can close its connections into the folder that all hosts share."""
+    """Build the MPI library that can close its connections in the folder that all hosts share."""
     folder = shared / RANKS_FOLDER
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -397,9 +397,9 @@ def _prepare_ranks(shared: Path) -> None:
 
 
 def _addresses(hosts: HostList) -> dict[str, str]:
-    """Return where the ranks on each host are reached by the others, as an IPv4 address.
+    """Return the IPv4 address at which other ranks reach the ranks of each host.
 
-    Parts of this machine are reached at its loopback, or by the address that other machines see it at.
+    For parts of this machine, it is the loopback address, or the address of this machine for other machines.
     """
     elsewhere = {host.name: host for host in remote_hosts(hosts)}
     try:
@@ -407,7 +407,9 @@ def _addresses(hosts: HostList) -> dict[str, str]:
         here = "127.0.0.1"
         if there:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-                one.connect((next(iter(there.values())), 9))  # sends nothing: it asks for the way
+                one.connect(
+                    (next(iter(there.values())), 9)
+                )  # sends nothing, but selects the route
                 here = one.getsockname()[0]
     except OSError as error:
         raise LaunchError(
@@ -417,6 +419,6 @@ def _addresses(hosts: HostList) -> dict[str, str]:
 
 
 def _placed(host: Host, program: tuple[str, ...], way: Sequence[str]) -> HostSpec:
-    """Return where the program may run; its environment stays the user's own."""
+    """Return the specification of a host for the program; the environment stays the user's own."""
     rank_group = RankGroup(host.name, 1, program, host.cpus)
     return replace(local_spec(rank_group), reach=tuple(way), environment={})

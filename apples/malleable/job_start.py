@@ -1,7 +1,7 @@
-"""What starts a malleable job: the job file and the command of its manager, built and not run.
+"""The start of a malleable job: builds the job file and the command of its manager, without running it.
 
-The job manager (`apples.malleable.manager`) takes the place of mpiexec below the run's supervisor, on this
-machine; it has one mpiexec started a host, by the node's supervisor there.
+The job manager (`apples.malleable.manager`) replaces mpiexec below the run's supervisor, on this machine. On each
+host, a node supervisor starts an mpiexec for it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def command(job: JobFile, folder: Path | None, manager: str = MANAGER) -> Launch
     Parameters
     ----------
     folder
-        Where the control socket is; the run's own directory, which is gone with the run, when None.
+        Folder of the control socket; None: the run's own directory, which is removed with the run.
     """
     control = CONTROL_SOCKET if folder is None else str(folder / CONTROL_SOCKET)
     files = {JOB_FILE: replace(job, control=control).dumps()}
@@ -55,16 +55,16 @@ def describe_job(
     epoch: int = 0,
     scheduled: bool = False,
 ) -> JobFile:
-    """Return what the job manager is told.
+    """Return the job file for the job manager.
 
     Parameters
     ----------
     places
-        Every host the job may ever use.
+        All hosts that the job may use.
     members
         The first map.
     attempt, epoch, scheduled
-        As in `JobFile`: from the second attempt on the job begins with its last commit.
+        As in `JobFile`: from the second start on the job begins with its last commit.
     """
     return JobFile(
         name,

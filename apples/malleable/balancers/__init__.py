@@ -1,11 +1,12 @@
-"""Load balancers: a strategy is a function from what was measured to the owner of each block.
+"""Load balancers: a strategy is a function from measurements to the owner of each block.
 
 The contract is `contract` (`Measured` in, owners out); `apples.malleable.balancers.checks` checks any strategy.
-`block_table` says how many blocks there are and who owns which, as plain data.
+`block_table` has the number of blocks and the owner of each, as plain data.
 
-Read in `strategies`: `greedy` (every block anew, heaviest first), `refine` (the fewest moves that relieve who
-is overloaded), `contiguous` (runs of neighbours, for programs whose blocks talk to the next), `placement` (near
-each other what talks, by declared messages) and `decider` (Dynamite's).
+Read in `strategies`: `greedy` (assigns all blocks anew, heaviest first), `refine` (relieves overloaded processors
+with the fewest moves), `contiguous` (runs of neighbours, for programs in which each block exchanges data with the
+next), `placement` (keeps blocks that exchange much data near each other, by declared messages) and `decider`
+(Dynamite's).
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The block table as plain data: which processor owns each block, and into how many blocks a program is split.
 
-Task decomposition of van Albada et al. 1999 ("Job preparation"): a tight fit, one partition a processor in
-proportion to its capacity; redundant, several a processor, so that load can be shifted at a cost in communication;
-sparse, fewer than processors, so that any one can be vacated at a cost in speed.
+Task decomposition of van Albada et al. 1999 ("Job preparation"). Tight: one partition for each processor, in
+proportion to its capacity. Redundant: several for each processor, so that load can move, at a cost in
+communication. Sparse: fewer partitions than processors, so that any processor can be vacated, at a cost in speed.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_BLOCKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """How many blocks there are for a number of processors, and how large each is.
+    """The number of blocks for a number of processors, and the size of each.
 
     Attributes
     ----------
     kind
         ``tight``, ``redundant`` or ``sparse``.
     number
-        Blocks a processor (redundant), processors left idle (sparse); 1 for a tight fit.
+        Blocks on each processor (redundant), or idle processors (sparse); 1 for a tight fit.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Decomposition:
     number: int = 1
 
     def __str__(self) -> str:
-        """Return it as a user writes it."""
+        """Return the decomposition as a user writes it."""
         return self.kind if self.kind == "tight" else f"{self.kind}:{self.number}"
 
     @classmethod
@@ -53,7 +53,7 @@ class Decomposition:
         Raises
         ------
         UsageError
-            Anything else. Permanent.
+            The text has another form. Permanent.
         """
         found = re.fullmatch(r"(redundant|sparse)(?::([1-9][0-9]{0,4}))?", text)
         if text == "tight":
@@ -70,12 +70,12 @@ class Decomposition:
         return cls("sparse", int(found[2] or SPARE))
 
     def blocks(self, processors: int) -> int:
-        """Return how many blocks there are for that many processors at the start.
+        """Return the number of blocks for this number of processors at the start.
 
         Raises
         ------
         UsageError
-            A sparse decomposition that would leave no block, or too many blocks. Permanent.
+            A sparse decomposition leaves no block, or there are too many blocks. Permanent.
         """
         count = {
             "tight": processors,
@@ -94,9 +94,9 @@ class Decomposition:
         return demand_blocks(count)
 
     def shares(self, processors: Sequence[Processor]) -> tuple[float, ...]:
-        """Return the part of the whole that each block is meant to hold; they add up to 1.
+        """Return the share of the data for each block; the shares add up to 1.
 
-        In proportion to capacity where each processor has one block, equal where there are several.
+        The shares are in proportion to capacity if each processor has one block, and equal if it has several.
 
         Examples
         --------
@@ -110,7 +110,7 @@ class Decomposition:
         return tuple(one / sum(capacities) for one in capacities)
 
     def begin(self, processors: Sequence[Processor]) -> BlockTable:
-        """Return who owns each block at the start."""
+        """Return the first owner of each block."""
         count = self.blocks(len(processors))
         if self.kind == "redundant":
             return runs(count, processors)
@@ -139,13 +139,13 @@ class BlockTable:
         return tuple(block for block, owner in enumerate(self.owners) if owner == rank)
 
     def moves(self, new: BlockTable) -> dict[int, tuple[int, int]]:
-        """Return the blocks that change owner, with the old and the new one."""
+        """Return the blocks that change owner, each with its old and its new owner."""
         pairs = enumerate(zip(self.owners, new.owners, strict=True))
         return {block: pair for block, pair in pairs if pair[0] != pair[1]}
 
 
 def runs(count: int, processors: Sequence[Processor]) -> BlockTable:
-    """Return a table of `count` blocks of equal work in runs, as long as each processor's capacity allows.
+    """Return a table of `count` blocks of equal work: each processor has a run in proportion to its capacity.
 
     Examples
     --------
@@ -157,7 +157,7 @@ def runs(count: int, processors: Sequence[Processor]) -> BlockTable:
 
 
 def demand_blocks(count: int) -> int:
-    """Return the number of blocks, or refuse one that no table can hold."""
+    """Return the number of blocks; reject a number outside 1 to `MAX_BLOCKS`."""
     if not 1 <= count <= MAX_BLOCKS:
         raise UsageError(
             f"{count} blocks: must be between 1 and {MAX_BLOCKS}",
@@ -170,6 +170,6 @@ def demand_blocks(count: int) -> int:
 
 
 def _fastest(processors: Sequence[Processor], count: int) -> tuple[int, ...]:
-    """Return the `count` processors of greatest capacity, in rank order."""
+    """Return the `count` processors with the largest capacity, in rank order."""
     by_capacity = sorted(range(len(processors)), key=lambda p: (-processors[p].capacity, p))
     return tuple(sorted(by_capacity[:count]))

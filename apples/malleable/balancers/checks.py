@@ -1,7 +1,7 @@
-"""What every load balancer must do, as checks that run: on ours in the tests, on your own in yours.
+"""Executable checks of the contract of a load balancer, for the built-in strategies and for users' own.
 
-A load balancer is a function from `Measured` to the owner of each block. `check_balancer` calls it on the cases
-that real programs meet and that are easily forgotten: processors that may have no load, blocks without work,
+A load balancer is a function from `Measured` to the owner of each block. `check_balancer` calls it with cases
+that occur in real programs and are easily forgotten: processors that may have no load, blocks without work,
 speeds and background loads that differ by orders of magnitude.
 
 Examples
@@ -26,13 +26,13 @@ from apples.errors import UsageError
 from apples.malleable.balancers import LoadBalancer, Measured, Processor, accepted
 
 SEEDS = 40
-"""Random measurements beside the drawn cases."""
+"""Number of random cases, in addition to the fixed cases."""
 MAX_BLOCKS = 40
 MAX_PROCESSORS = 8
 
 
 class BalancerCheckError(UsageError):
-    """A load balancer breaks its contract; the fields name case and promise. Permanent."""
+    """A load balancer breaks its contract; the fields name the case and the guarantee. Permanent."""
 
     code = "balancer-check-failed"
 
@@ -40,19 +40,19 @@ class BalancerCheckError(UsageError):
 def check_balancer(balancer: LoadBalancer, name: str = "") -> None:
     """Check a load balancer.
 
-    It promises an owner for each block that may have load, whatever was measured; the same owners for the same
-    measurements, for rank 0 alone asks it and a job must be repeatable; and that it leaves what it is shown alone.
-    It does not promise a good balance: compare proposals by `Measured.step`.
+    A balancer guarantees three things. For any measurement, each block gets an owner that may have load. The same
+    measurements give the same owners, because a job must be repeatable. It does not modify its argument.
+    It does not guarantee a good balance: compare proposals by `Measured.step`.
 
     Parameters
     ----------
     name
-        Of the balancer in messages; the function's own when empty.
+        Name of the balancer in messages; empty: the function's name.
 
     Raises
     ------
     BalancerCheckError
-        The first case in which a promise was broken.
+        A guarantee is broken; the error is about the first such case.
     """
     name = name or getattr(balancer, "__name__", type(balancer).__name__)
     for case, measured in [*drawn_cases(), *random_cases()]:
@@ -85,7 +85,7 @@ def check_balancer(balancer: LoadBalancer, name: str = "") -> None:
 
 
 def drawn_cases() -> Iterator[tuple[str, Measured]]:
-    """Yield measurements that are easily forgotten, each with its name."""
+    """Yield the fixed cases, which are easily forgotten, each with its name."""
     ada, bob = Processor("ada"), Processor("bob")
     gone = Processor("gone", enabled=False)
     yield "one processor", Measured((1.0, 2.0), (0, 0), (ada,))
@@ -113,7 +113,7 @@ def drawn_cases() -> Iterator[tuple[str, Measured]]:
 
 
 def random_cases(seeds: int = SEEDS) -> Iterator[tuple[str, Measured]]:
-    """Yield random measurements, the same for the same seeds."""
+    """Yield reproducible random measurements, one for each seed."""
     for seed in range(seeds):
         chance = random.Random(seed)  # noqa: S311 - cases, not secrets
         processors = tuple(

@@ -1,7 +1,7 @@
-"""The contract of a load balancer: what was measured goes in, the owner of each block comes out.
+"""The contract of a load balancer: its input are measurements, its output is the owner of each block.
 
-As in Charm++'s framework (Kale, Kumar and DeSouza 2002, section 3): block times are measured, the relative
-speed and the background load of each processor are known, and the processor map says who may have load.
+As in Charm++'s framework (Kale, Kumar and DeSouza 2002, section 3): block times are measured, the relative speed
+and the background load of each processor are known, and the processor map has the processors that may have load.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from apples.errors import UsageError
 from apples.resources.distances import between
 
 BUSIEST = 0.95
-"""Background load counted at most: even a processor that others want whole gives us turns."""
+"""Largest background load that is counted: the kernel gives us time slices even on a fully loaded processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Processor:
     host
         Name of its host.
     speed
-        Relative to the others, > 0: a block that takes a second at speed 1 takes half of one at 2.
+        Relative speed, > 0: a block that takes a second at speed 1 takes half a second at speed 2.
     background
-        Share of its CPU that others take, 0 to 1.
+        Share of its CPU that other programs use, 0 to 1.
     enabled
         Whether it may have load: its bit of the processor map.
     distances
-        What a byte to each other host costs, where one between the nearest two costs 1; one that is not named
-        costs 1. Empty: nobody knows who is near.
+        Other host -> cost of a byte to it, relative to the nearest two hosts; 1 for a host that is missing. Empty:
+        the distances are unknown.
     """
 
     host: str
@@ -57,7 +57,7 @@ class Processor:
 
     @property
     def capacity(self) -> float:
-        """Seconds of work at speed 1 that it does in a second.
+        """Seconds of work at speed 1 that the processor does in a second.
 
         Examples
         --------
@@ -69,20 +69,20 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What is known when blocks may move.
+    """The measurements for a decision about blocks.
 
     Attributes
     ----------
     work
-        Of each block: processor seconds of a step at speed 1.
+        Processor seconds of a step at speed 1, of each block.
     owners
-        Of each block: the processor that has it now, a place in `processors`.
+        Present owner of each block, an index into `processors`.
     processors
-        In rank order; at least one is enabled.
+        The processors in rank order; at least one is enabled.
     size
-        Of each block: bytes that a move costs; empty where nobody asked.
+        Bytes to move each block; empty: not measured.
     messages
-        Pairs of blocks with the bytes that the first sends the second in a step; empty where nobody said.
+        Pairs of blocks with the bytes that the first sends the second in a step; empty: not declared.
 
     Examples
     --------
@@ -134,22 +134,22 @@ class Measured:
 
     @property
     def enabled(self) -> tuple[int, ...]:
-        """Places of the processors that may have load."""
+        """Indices of the processors that may have load."""
         return tuple(i for i, one in enumerate(self.processors) if one.enabled)
 
     def seconds(self, owners: Sequence[int]) -> list[float]:
-        """Return how long each processor would compute a step if `owners` held."""
+        """Return the seconds that each processor computes in a step with these owners."""
         work = [0.0] * len(self.processors)
         for block, owner in enumerate(owners):
             work[owner] += self.work[block]
         return [done / one.capacity for done, one in zip(work, self.processors, strict=True)]
 
     def step(self, owners: Sequence[int]) -> float:
-        """Return how long the slowest processor would compute a step: what the balancer lowers."""
+        """Return the seconds of a step on the slowest processor, which a balancer minimises."""
         return max(self.seconds(owners))
 
     def mean(self) -> float:
-        """Return the step if work could be divided at will: no balance is better."""
+        """Return the seconds of a step if work were divisible at will, a lower bound of any balance."""
         return sum(self.work) / sum(self.processors[i].capacity for i in self.enabled)
 
     def talk(self, owners: Sequence[int]) -> tuple[float, float]:
@@ -166,33 +166,33 @@ class Measured:
 
     @property
     def distances(self) -> list[list[float]]:
-        """What a byte between each two processors costs; 0 inside one."""
+        """Cost of a byte between each two processors; 0 inside one processor."""
         places = [one.host for one in self.processors]
         return between(places, {one.host: one.distances for one in self.processors})
 
     def bytes_times_distance(self, owners: Sequence[int]) -> float:
-        """Return the bytes of a step, each as often as its two hosts are far from each other."""
+        """Return the sum over all messages of a step of bytes times the distance of the two hosts."""
         distances = self.distances
         return sum(
             size * distances[owners[one]][owners[other]] for one, other, size in self.messages
         )
 
     def moved(self, owners: Sequence[int]) -> int:
-        """Return how many blocks would move."""
+        """Return the number of blocks that move to these owners."""
         return sum(a != b for a, b in zip(self.owners, owners, strict=True))
 
 
 LoadBalancer = Callable[[Measured], Sequence[int]]
-"""Returns the owner of each block. Must be a function of what was measured, or of its own state."""
+"""Returns the owner of each block, as a function of the measurements and its own state only."""
 
 
 def accepted(proposal: Sequence[int], measured: Measured, strategy: str) -> tuple[int, ...]:
-    """Return what a strategy proposed, or refuse it: the framework disposes.
+    """Return the owners that a strategy proposed, after a check.
 
     Raises
     ------
     UsageError
-        Not one owner for each block, or an owner that may have no load. Permanent.
+        The number of owners differs from the number of blocks, or an owner may not have load. Permanent.
     """
     owners = tuple(int(owner) for owner in proposal)
     if len(owners) != len(measured.work):

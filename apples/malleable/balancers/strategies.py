@@ -6,15 +6,15 @@ from apples.malleable.balancers.contract import Measured
 from apples.scheduling.decider import NodeCapacity, check_for_migration
 
 HALVINGS = 100
-"""More than a double has bits: bisection ends where it cannot be told apart."""
+"""Steps of a bisection: more than the bits of a double, so that it ends at adjacent numbers."""
 
 
 def contiguous(measured: Measured) -> tuple[int, ...]:
-    """Return owners in runs, in the order of ranks: of all such divisions one with the shortest step.
+    """Return owners in runs, in the order of ranks, with the shortest step of all such divisions.
 
-    For programs whose blocks exchange borders with the next block: a run has two borders, however many
-    blocks are in it. Bisection on the step; a step is possible if every processor in turn takes as many
-    blocks as it can.
+    For programs in which a block exchanges borders with the next block: a run of any length has two borders.
+    Bisection on the step: a step is feasible if all blocks are assigned when each processor in turn takes as many
+    blocks as it can compute in that step.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def contiguous(measured: Measured) -> tuple[int, ...]:
 
 
 def _runs(measured: Measured, step: float) -> tuple[int, ...] | None:
-    """Return the runs that keep to `step`, or None where blocks are left over."""
+    """Return the runs that each take at most `step` seconds; None if blocks remain."""
     owners: list[int] = []
     for place in measured.enabled:
         room = step * measured.processors[place].capacity
@@ -47,10 +47,10 @@ def _runs(measured: Measured, step: float) -> tuple[int, ...] | None:
 
 
 def greedy(measured: Measured) -> tuple[int, ...]:
-    """Return owners such that on equal processors no step is longer than 4/3 of the best possible.
+    """Return owners with a step of at most 4/3 of the optimum on equal processors.
 
-    Among processors that would be done at the same time the present owner is preferred. Moves many blocks:
-    for the start, and after changes of the processor map that leave nothing in its place.
+    If several processors would finish at the same time, the present owner is preferred. This moves many blocks:
+    use it at the start, and after changes of most of the processor map.
 
     Examples
     --------
@@ -77,15 +77,15 @@ def greedy(measured: Measured) -> tuple[int, ...]:
 
 
 TOLERANCE = 1.03
-"""Who computes longer than this many times the mean is overloaded."""
+"""A processor that computes longer than this many times the mean is overloaded."""
 
 
 def refine(measured: Measured, tolerance: float = TOLERANCE) -> tuple[int, ...]:
-    """Return owners that differ in few blocks: no step gets longer by it, and a balanced one stays as it is.
+    """Return owners that differ in few blocks: the step never gets longer, and balanced owners do not change.
 
-    Blocks on processors without load permission move first, each to the processor that would finish first.
-    Then the most loaded processor gives away its heaviest block that another processor can compute in less
-    time than the giver needs, until no processor is overloaded or no move helps.
+    Blocks on processors that may not have load move first, each to the processor that would finish it first. Then
+    the busiest processor gives away its heaviest block that another processor can take and still finish earlier
+    than the giver did. This repeats until no processor is overloaded or no such block exists.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def refine(measured: Measured, tolerance: float = TOLERANCE) -> tuple[int, ...]:
         taker = _taker(measured, work, block)
         owners[block] = taker
         work[taker] += measured.work[block]
-    # A taker may exceed the mean. Charm++'s rule stops there and leaves two blocks of 0.9 beside
+    # A taker may exceed the mean. Charm++'s rule stops at the mean and leaves two blocks of 0.9 beside
     # an idle processor.
     while _relieve(measured, owners, work, tolerance * measured.mean()):
         pass
@@ -114,7 +114,7 @@ def refine(measured: Measured, tolerance: float = TOLERANCE) -> tuple[int, ...]:
 
 
 def _taker(measured: Measured, work: list[float], block: int) -> int:
-    """Return who would be done first with `block` added."""
+    """Return the processor that would finish first with `block` added."""
     seconds = measured.work[block]
     return min(
         measured.enabled,
@@ -123,7 +123,7 @@ def _taker(measured: Measured, work: list[float], block: int) -> int:
 
 
 def _relieve(measured: Measured, owners: list[int], work: list[float], limit: float) -> bool:
-    """Move one block away from the longest processor; whether that was needed and possible."""
+    """Move a block away from the busiest processor; return whether that was needed and possible."""
     capacity = [one.capacity for one in measured.processors]
     giver = max(measured.enabled, key=lambda p: (work[p] / capacity[p], -p))
     longest = work[giver] / capacity[giver]
@@ -148,9 +148,9 @@ THRESHOLD = 0.55
 def decider(measured: Measured, threshold: float = THRESHOLD) -> tuple[int, ...]:
     """Return owners after one global step of the paper's recursion over two heaps.
 
-    The rule is `apples.scheduling.decider.check_for_migration`: at most one task a node and step, for systems that
-    shall stay calm. The task is the heaviest that leaves the taker no longer than the giver was.
-    Tasks on nodes that must be vacated are moved before, as `refine` does.
+    The rule is `apples.scheduling.decider.check_for_migration`: at most one task of a node moves in a step, so
+    that the system stays stable. It is the heaviest task that leaves the taker no busier than the giver was. Tasks
+    on nodes that must be vacated move first, as in `refine`.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def decider(measured: Measured, threshold: float = THRESHOLD) -> tuple[int, ...]
 def _task(
     measured: Measured, owners: list[int], pair: tuple[int, int], seconds: list[float]
 ) -> int | None:
-    """Return the heaviest task of the giver that the taker can have and be done earlier than it."""
+    """Return the heaviest task of the giver with which the taker still finishes earlier than the giver did."""
     giver, taker = pair
     room = (seconds[giver] - seconds[taker]) * measured.processors[taker].capacity
     fitting = [
@@ -198,17 +198,17 @@ def _task(
 
 
 MAX_PLACED = 512
-"""Blocks up to which a placement takes a second or so of the rank that is asked."""
+"""Largest number of blocks for `placement`: more would take rank 0 longer than about a second."""
 WORTH = 0.1
-"""Part by which a placement made anew must be better than the present one, improved: it moves most blocks."""
+"""Share by which a new placement must beat the improved present one, because it moves most blocks."""
 
 
 def placement(measured: Measured) -> tuple[int, ...]:
-    """Return owners that keep blocks which send each other much on one host, and the step as short as `refine`'s.
+    """Return owners that keep blocks with much communication on one host, and the step as short as `refine`'s.
 
-    Bytes, each as often as its hosts are far from each other, are minimised among divisions with a step that
-    `refine` would leave as it is; one beyond costs more than all messages. Without messages
-    (`Blocks(partners=..)`), and of more blocks than `MAX_PLACED`, the owners are those of `refine`.
+    This minimises bytes times distance among the divisions that `refine` accepts as balanced; a longer step costs
+    more than all messages. Without messages (`Blocks(partners=..)`), or with more blocks than `MAX_PLACED`, the
+    owners are those of `refine`.
 
     Examples
     --------

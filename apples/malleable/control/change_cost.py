@@ -14,7 +14,7 @@ from apples.malleable.control.command import HostRows, HostShare
 from apples.malleable.control.strips import rows_moved, strips, strips_moving_fewest_rows
 
 CHANGE_SECONDS = 60.0
-"""Time limit from the safe point until the new map holds, beside the time to move the data."""
+"""Time limit from the safe point until the new map is in force, in addition to the time to move the data."""
 TRANSFER_MARGIN = 3.0
 """Factor from the expected time to move the data to its time limit."""
 UNKNOWN_RATE = 1e6
@@ -34,11 +34,11 @@ class ChangeCost:
     bytes
         Estimated bytes between hosts.
     rate
-        Bytes a second, all links together, as they were last measured; 0: not known.
+        Bytes a second over all links together, as last measured; 0: unknown.
     max_bytes
         Upper bound of the bytes between hosts, because a load balancer decides later where blocks go.
     prefetched
-        Of `bytes`, those of constant arrays that move while the job computes.
+        Part of `bytes`: constant arrays, which move while the job computes.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class ChangeCost:
         Parameters
         ----------
         constant_bytes
-            Of a row's, those of constant arrays.
+            Part of `row_bytes`: constant arrays.
 
         Examples
         --------
@@ -99,7 +99,7 @@ class ChangeCost:
 
     @property
     def limit(self) -> float:
-        """Seconds after the safe point until the change is aborted, and the job goes on as before."""
+        """Seconds after the safe point until the change is aborted and the job continues unchanged."""
         return CHANGE_SECONDS + TRANSFER_MARGIN * max(self.bytes, self.max_bytes) / (
             self.rate or UNKNOWN_RATE
         )
@@ -119,7 +119,7 @@ def expected_cost(
     position
         The job's status.
     ordered
-        Whether the shares' order is to be the strips'.
+        Whether the strips must have the order of the shares.
 
     Examples
     --------
@@ -150,10 +150,10 @@ def rate_of(
     row_bytes: float,
     bandwidth: Callable[[str, str], float],
 ) -> float:
-    """Return bytes a second at which the rows of a change move, all links together; 0 where none move.
+    """Return the bytes a second at which the rows of a change move over all links together; 0 if no rows move.
 
-    Each host sends and receives over its own link, one transfer after another and both ways at once: the host
-    that is busy longest decides.
+    Each host sends and receives over its own link, one transfer at a time in each direction, both directions at
+    once. The host with the longest transfers determines the rate.
 
     Examples
     --------

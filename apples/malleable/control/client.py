@@ -1,8 +1,8 @@
-"""The agent's end of the control protocol: the state machine of one request, and the socket it works over.
+"""The agent's end of the control protocol: the state machine of one request, and its socket.
 
-`Requester` is pure: time and lines go in, effects come out. If a connection is lost, it begins again on a new one
-with the same command, for the job carries a command out at most once. At its
-deadline the command is withdrawn, unless it has begun. `ControlClient` gives it a socket and a clock.
+`Requester` is pure: its inputs are time and lines, its outputs effects. If the connection is lost, it sends the
+same command on a new connection; the job carries a command out at most once. At its deadline the command is
+withdrawn, unless the job has begun it. `ControlClient` gives it a socket and a clock.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from apples.malleable.control.messages import (
 )
 
 ANSWER_SECONDS = 2.0
-"""An unanswered question is repeated after this time: the answer shows that the job manager is alive."""
+"""Time after which an unanswered request is repeated; an answer shows that the job manager is alive."""
 TRIES = 2
-"""So often is a question asked on one connection before that counts as lost."""
+"""Number of times that a request is sent on one connection before the connection counts as lost."""
 ANSWERS = {"status": "status", "cancel": "cancelling"}
-"""The reply to each question."""
+"""Request -> its reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenConnection:
-    """Open a new connection, in place of one that is open."""
+    """Open a new connection, and close the present one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +56,25 @@ RequesterEffect = OpenConnection | SendLine
 
 
 class Requester:
-    """Asks one thing of one job.
+    """Sends one request to one job.
 
     Parameters
     ----------
     request
-        A resize; or one of the questions that have one answer.
+        A resize, or a request with a single answer: ``status`` or ``cancel``.
     deadline
-        When to withdraw the command, in the clock's seconds.
+        Time at which the command is withdrawn, in the clock's seconds.
 
     Attributes
     ----------
     outcome
         The outcome of the command, once it is known.
     answer
-        The answer of the job to a question.
+        The answer of the job to ``status`` or ``cancel``.
     acknowledged
-        Whether the job has the command.
+        Whether the job has received the command.
     error
-        Why the peer cannot be talked to: it is another job, or of another version. Permanent.
+        The reason if the peer is another job or has another version. Permanent.
     """
 
     def __init__(
@@ -93,21 +93,21 @@ class Requester:
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing left to ask."""
+        """Whether the request has its outcome, answer or error."""
         return self.outcome is not None or self.answer is not None or self.error is not None
 
     @property
     def due(self) -> float:
-        """When `tick` is due."""
+        """Time of the next call of `tick`."""
         return self._next
 
     def start(self, now: float, *, greeted: bool = False) -> list[RequesterEffect]:
-        """Begin, or begin again; `greeted`: on a connection on which the job has greeted already."""
+        """Begin, or begin again; `greeted`: the job's greeting has arrived on this connection already."""
         self._asked, self._next, self._greeted = 0, now + ANSWER_SECONDS, greeted
         return self._ask(now) if greeted else [OpenConnection()]
 
     def received(self, line: bytes, now: float) -> list[RequesterEffect]:
-        """Take in a line of the connection that was asked for last."""
+        """Handle a line of the latest connection."""
         if self.settled:
             return []
         try:
@@ -120,13 +120,13 @@ class Requester:
         return []
 
     def closed(self, now: float) -> list[RequesterEffect]:
-        """Take in that the connection is gone, or was never made; `tick` tries again."""
+        """Handle the loss of the connection, or its failure to open; `tick` retries."""
         self._greeted = False
         self._next = min(self._next, now + ANSWER_SECONDS / 8)
         return []
 
     def tick(self, now: float) -> list[RequesterEffect]:
-        """Ask again, or begin again, when an answer is late."""
+        """If an answer is late, repeat the request or begin again on a new connection."""
         if self.settled or now < self._next:
             return []
         if not self._greeted or self._asked >= TRIES:
@@ -134,7 +134,7 @@ class Requester:
         return self._ask(now)
 
     def _greet(self, body: Body, now: float) -> list[RequesterEffect]:
-        """Check that the peer is the job, of this version, and ask."""
+        """Check that the peer is this job, with this protocol version, and send the request."""
         if body.get("job") != self.job:
             raise MessageError("the peer is another job", code="job-differs", field="job")
         if body.get("protocol") != PROTOCOL:
@@ -159,7 +159,7 @@ class Requester:
         return [SendLine(encode(body))]
 
     def _on_reply(self, body: Body, now: float) -> None:
-        """Take in a reply; one to an earlier request on this connection is ignored."""
+        """Handle a reply; ignore replies to earlier requests on this connection."""
         reply = body.get("reply")
         if not isinstance(self.request, CommandRequest):
             if reply == ANSWERS[self.request]:
@@ -176,24 +176,24 @@ class Requester:
 
 CONNECT_SECONDS = 2.0
 SILENCE_SECONDS = 10.0
-"""A job that does not answer for this time, although it is asked again and again, counts as gone."""
+"""A job that does not answer repeated requests for this time counts as gone."""
 RESIZE_SECONDS = 60.0
-"""How long a command may wait for the job before it is withdrawn."""
+"""Time after which a command that the job has not begun is withdrawn."""
 
 
 class ControlClient:
-    """Sends requests to the control server of a job, all over one connection.
+    """Sends all requests to the control server of a job over one connection.
 
-    It connects at the first request, and again at the next one if the connection was lost. A context manager
-    closes it; the client can be used again afterwards. While one thread waits for an answer, for example to a
-    resize, a request of another thread has a connection of its own.
+    It connects at the first request, and reconnects at the next request after a loss. As a context manager it
+    closes the connection; the client can be used again afterwards. While one thread waits for an answer, for
+    example to a resize, requests of other threads use connections of their own.
 
     Parameters
     ----------
     path
         The server's socket.
     over
-        Returns whether the job is over: then no answer can come.
+        Returns whether the job is over, so that no answer can arrive.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class ControlClient:
         self._in_use = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Return this client."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -219,11 +219,11 @@ class ControlClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
+        """Close the connection, if it is open."""
         self._connection.close()
 
     def status(self, seconds: float = SILENCE_SECONDS) -> Body:
-        """Return the status of the job; waits at most `seconds` for it.
+        """Return the status of the job; wait at most `seconds` for it.
 
         Raises
         ------
@@ -233,7 +233,7 @@ class ControlClient:
         return self._question("status", seconds)
 
     def cancel(self, seconds: float = SILENCE_SECONDS) -> Body:
-        """Ask the job to end; it has received that when this returns."""
+        """Request the end of the job; return when the job has received the request."""
         return self._question("cancel", seconds)
 
     def _question(self, ask: Literal["status", "cancel"], seconds: float) -> Body:
@@ -244,12 +244,12 @@ class ControlClient:
         return requester.answer
 
     def resize(self, command: ResizeCommand, seconds: float) -> CommandOutcome:
-        """Return the outcome of a command; after `seconds` it is withdrawn, unless it has begun.
+        """Send a command and return its outcome; after `seconds`, withdraw it unless the job has begun it.
 
         Raises
         ------
         LaunchError
-            The job does not answer any more: whether it carried the command out is not known.
+            The job does not answer any more; the outcome of the command is unknown.
         """
         request = CommandRequest(secrets.token_hex(16), command)
         requester = Requester(self.job, request, self._clock() + seconds)
@@ -259,7 +259,7 @@ class ControlClient:
         return requester.outcome
 
     def _silent(self, requester: Requester) -> LaunchError:
-        """Return the error of a job that gave no answer, with what was wrong with a peer that did."""
+        """Return the error for a job that did not answer, with the fault of a wrong peer that did."""
         error = requester.error
         why = f": {error}" if error else ""
         return LaunchError(
@@ -271,9 +271,9 @@ class ControlClient:
         )
 
     def _follow(self, requester: Requester, limit: float | None) -> None:
-        """Carry lines and time to the machine until it is settled, or the job counts as gone.
+        """Pass lines and time to the state machine until it is settled, or the job counts as gone.
 
-        A request that is left without an answer closes the connection: a late answer must not count for the next.
+        If a request stays unanswered, the connection is closed: a late answer must not count for the next request.
         """
         if self._in_use.acquire(blocking=False):
             try:
@@ -315,9 +315,9 @@ class ClientConnection:
     Attributes
     ----------
     lost
-        Whether the connection ended, or could not be made, since the last check.
+        Whether the connection ended, or could not be opened, since the last check.
     greeted
-        Whether there is a connection on which a line has come.
+        Whether a line has arrived on the present connection.
     """
 
     def __init__(self, path: Path) -> None:
@@ -328,11 +328,11 @@ class ClientConnection:
 
     @property
     def open(self) -> bool:
-        """Whether there is a connection."""
+        """Whether the connection is open."""
         return self._socket is not None
 
     def act(self, effects: list[RequesterEffect]) -> None:
-        """Carry out the effects of the machine."""
+        """Carry out the effects of the state machine."""
         for effect in effects:
             try:
                 if isinstance(effect, OpenConnection):
@@ -351,7 +351,7 @@ class ClientConnection:
             self._socket.connect(name)
 
     def read(self, seconds: float) -> list[bytes]:
-        """Return the lines that came, waiting at most `seconds` for the first."""
+        """Return the received lines; wait at most `seconds` for the first."""
         if self._socket is None:
             time.sleep(min(seconds, 0.05))
             return []
@@ -391,19 +391,19 @@ REFUSAL_CODES: Mapping[str, str] = {
     "withdrawn": "request-withdrawn",
     "ending": "job-ending",
 }
-"""The code of the error of each `RefusalReason`."""
+"""`RefusalReason` -> the code of its error."""
 
 
 def carried_out(outcome: CommandOutcome) -> CommandOutcome:
-    """Return the outcome of a command that was carried out.
+    """Return the outcome of a command that was carried out; raise an error for any other outcome.
 
     Raises
     ------
     UsageError
-        Refused for what the command says: an unknown host, or the limits of the job.
+        The job rejected the command: it has an unknown host, or violates the job's limits.
     LaunchError
-        Refused for the moment (busy), or tried in vain: the job goes on as it was. Or a host was lost and the job
-        was rolled back, or it is over.
+        The job is busy, or the change failed; the job continues unchanged. Or a host was lost and the job was
+        rolled back, or the job is over.
     """
     if outcome.kind == "nack":
         error = LaunchError if outcome.reason in TRANSIENT_REASONS else UsageError

@@ -1,8 +1,8 @@
-"""The values that pass between control, job manager and ranks: commands, plans, notices, status. All frozen.
+"""The values that pass between control, job manager and ranks: commands, plans, notices, status. All are frozen.
 
-A `ResizeCommand` is the processor map of Kale et al. 2002, section 3.1, with a share of the rows for each host:
-with it a job grows, shrinks, moves its strip boundaries and swaps hosts, all by the same means. The job manager
-makes of it a `ChangePlan`, which all ranks carry out. Standard library only, since the manager loads this.
+A `ResizeCommand` is the processor map of Kale et al. 2002, section 3.1, with a share of the rows for each host.
+The same command makes a job grow, shrink, move its strip boundaries or swap hosts. The job manager converts it
+into a `ChangePlan`, which all ranks carry out. Standard library only, because the manager loads this module.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class HostShare:
     host
         Its name in the job file.
     weight
-        Where the map has no planned rows, they are apportioned by weight: the planned speed of the whole host,
-        all its slots, in any unit common to the hosts of one map.
+        Planned speed of the whole host, all its slots, in any unit common to the hosts of a map. Without planned
+        rows, rows are apportioned by weight.
     cpus
-        CPUs its ranks are to be bound to from the safe point on; empty: as they are.
+        CPUs to which its ranks are bound from the safe point on; empty: no change.
     rows
-        Planned rows; 0: none are planned. Where every host of the map has some, and they add up to the rows
-        of the job, they are taken as they are, and the weights only say how fast each host is.
+        Planned rows; 0: not planned. If every host of the map has planned rows that add up to the rows of the job,
+        the job uses them, and the weights are only speeds.
     """
 
     host: str
@@ -45,33 +45,33 @@ class HostShare:
 
     @classmethod
     def planned(cls, host: str, rows: float) -> HostShare:
-        """Return the share of a host to which a planner gives so many rows, in proportion to its speed.
+        """Return the share of a host to which a planner gives `rows` rows, in proportion to its speed.
 
-        Where the program shares out something else than the planner's rows (blocks, for example), or they are
-        not whole, they are the weight only.
+        If the program distributes something else than the planner's rows, for example blocks, or if `rows` is not
+        an integer, `rows` serves only as the weight.
         """
         return cls(host, max(1.0, float(rows)), rows=int(rows) if rows == int(rows) else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class ResizeCommand:
-    """The processor map that the job is to have.
+    """The new processor map of the job.
 
     Attributes
     ----------
     epoch
-        Larger than that of any command before; the same epoch again is the same command again.
+        Larger than the epoch of each earlier command; a command with the same epoch is a repetition.
     hosts
         The map. Hosts that are not in it are released.
     ordered
-        Whether the order of `hosts` is to be the strips' order; else the order that moves the fewest
-        rows is chosen.
+        Whether the strips must have the order of `hosts`; else the job chooses the order that moves the fewest
+        rows.
     rate
-        Bytes a second at which its data is expected to move, all links together; 0: the agent does not know.
-        The change is given up when it takes much longer (`apples.malleable.control.change_cost`).
+        Expected bytes a second of its data over all links together; 0: unknown. If the change takes much longer,
+        it is aborted (`apples.malleable.control.change_cost`).
     places
-        How hosts of the map are reached that the job file does not have, or has otherwise; of hosts where the job
-        is nothing changes.
+        Specifications of hosts that are missing in the job file or differ there; ignored for the job's present
+        hosts.
     """
 
     epoch: int
@@ -92,39 +92,39 @@ class HostRows:
 
 
 ChangeOrigin = Literal["start", "live", "saved", "commit"]
-"""Where the data of a change is: nowhere yet (``start``), in the old members (``live``), in the commit that a
-restart was made of (``moved``), in what the members saved when a change was taken back (``saved``), or in the last
-commit before hosts were lost (``commit``)."""
+"""Source of a change's data: none yet (``start``), the old members (``live``), the states that the members saved
+when a change was aborted (``saved``), or the last commit before hosts were lost (``commit``)."""
 
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """A change of hosts: the same document on every rank, made by the job manager and completed by rank 0.
+    """A change of hosts: the same document on every rank, created by the job manager and completed by rank 0.
 
     Attributes
     ----------
     old, new
         The strips before and after.
     slots
-        Ranks of every host.
+        Host -> its number of ranks.
     lost
-        Hosts whose loss the change is about.
+        Lost hosts that caused the change.
     commits
-        Directory of commits; empty: there are none on disk.
+        Directory of commits; empty: no commits on disk.
     commit
         Number of the last commit. Completed by rank 0.
     constants
         Numbers of the copies of constant arrays on disk. Completed by rank 0.
     attempt
-        Which attempt to run the job this is (`JobFile`): each numbers its commits above those of the one before.
+        Number of this start of the job (`JobFile`): commit numbers of each start are above those of earlier
+        starts.
     cpus
-        Host -> CPUs its ranks are bound to from now on, where the command said so.
+        Host -> CPUs to which its ranks are bound from now on, if the command has any.
     values
         The declared state of rank 0. Completed by rank 0.
     prefetched
-        Ranks, host and number there, that have got their parts of constant arrays already.
+        Ranks (host, number there) that have received their parts of constant arrays already.
     distances
-        Host -> other host -> what a byte between them costs, as the job was told at its start.
+        Host -> other host -> cost of a byte between them, from the job's task.
     """
 
     epoch: int
@@ -143,7 +143,7 @@ class ChangePlan:
     distances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
-        """Return the plan as JSON has it."""
+        """Return the plan as a JSON object."""
         return asdict(self)
 
     @classmethod
@@ -157,7 +157,7 @@ class ChangePlan:
 
 @dataclass(frozen=True, slots=True)
 class ResizeDone:
-    """The map of this epoch holds.
+    """The map of this epoch is in force.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class ResizeDone:
         ``join``, ``redistribute``, ``rebuild``, ``leave`` (until released hosts are empty).
         ``seconds`` counts from the safe point to the last of them.
     moved_rows, moved_bytes
-        Rows and bytes that went from one rank to another.
+        Rows and bytes that moved between ranks.
     """
 
     epoch: int
@@ -180,7 +180,7 @@ class ResizeDone:
 
 @dataclass(frozen=True, slots=True)
 class ResizeRefused:
-    """The command of this epoch was not carried out: the job goes on as it was, and computes nothing again.
+    """The command of this epoch was not carried out: the job continues unchanged and repeats no iteration.
 
     Attributes
     ----------
@@ -195,9 +195,9 @@ class ResizeRefused:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """Hosts were lost; the job goes on elsewhere from its last commit. Unasked for; takes an epoch.
+    """Hosts were lost, and the job continues on other hosts from its last commit. This takes an epoch.
 
-    It is the answer to a command that was under way.
+    It also answers a command that was in progress.
     """
 
     epoch: int
@@ -210,15 +210,15 @@ class RolledBack:
 
 
 MAX_NEWS = 1 << 16
-"""Bytes of a line that an agent reads (`apples.launch.events`)."""
+"""Largest line that an agent reads, in bytes (`apples.launch.events`)."""
 
 
 def say_moved(
     emit: Callable[[str], None], notice: ResizeDone | RolledBack, iteration: int
 ) -> None:
-    """Emit the line by which a job manager says on its output where the job is from now on.
+    """Emit the event with the new hosts and rows of a job.
 
-    Nothing is said where the names of hundreds of hosts are too long for a line.
+    If the names of hundreds of hosts make the line too long, no event is emitted.
     """
     phases = dict(notice.phases) if isinstance(notice, ResizeDone) else {}
     line = json.dumps({
@@ -232,7 +232,7 @@ def say_moved(
 
 @dataclass(frozen=True, slots=True)
 class LimitsRequested:
-    """The job itself asks for other limits (an evolving job); an agent may answer with a command."""
+    """An evolving job requests other limits; an agent may answer with a command."""
 
     minimum: int
     maximum: int
@@ -240,7 +240,7 @@ class LimitsRequested:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """The job is over and no process of it is left on any host."""
+    """The job is over, and all its processes on all hosts have ended."""
 
     state: StateName
     reason: str = ""
@@ -257,11 +257,11 @@ class ManagerStatus:
     Attributes
     ----------
     row_bytes, block_bytes
-        Bytes of a row of all its arrays, and of all its blocks as they were after the last change.
+        Bytes of a row of all its arrays, and of all its blocks after the last change.
     constant_bytes
-        Of a row's, those of constant arrays.
+        Part of `row_bytes`: constant arrays.
     rate
-        Bytes a second of its last change; 0: not known.
+        Bytes a second of its last change; 0: unknown.
     """
 
     state: StateName
@@ -282,33 +282,33 @@ class ManagerStatus:
 class CommandSource(ABC):
     """The job manager's end of the control protocol, inside its process and its one loop.
 
-    The manager calls everything here from that loop, never concurrently, and none of it may block. The commands
-    that it hands out have been admitted: fresh, within the limits, of known hosts.
+    The manager calls all methods from that loop, never concurrently, and none may block. `poll` returns only valid
+    commands: with a new epoch, within the limits, with known hosts.
     """
 
     @abstractmethod
     def attach(self, selector: BaseSelector, status: Callable[[], ManagerStatus]) -> None:
-        """Register what is to be listened to, with a callable of no argument as its data.
+        """Register this source's files with the selector, each with a callback without arguments as its data.
 
-        The loop calls it when the file is ready. `status` may be asked at any time.
+        The loop calls the callback when the file is ready. The source may call `status` at any time.
         """
 
     @abstractmethod
     def poll(self) -> ResizeCommand | None:
-        """Return the command to carry out next; asked only while none is under way."""
+        """Return the next command; called only while no command is in progress."""
 
     @abstractmethod
     def cancelled(self) -> bool:
-        """Whether the job is to end now; asked every turn of the loop."""
+        """Whether the job must end now; called in each turn of the loop."""
 
     @abstractmethod
     def notify(self, notice: JobNotice) -> None:
-        """Take what happened.
+        """Handle a notice of the job.
 
-        For each command that is one `ResizeDone`, `ResizeRefused` or `RolledBack`; at last one `JobEnded`, which
-        answers a command that was under way too.
+        Each command gets one `ResizeDone`, `ResizeRefused` or `RolledBack`. The last notice is `JobEnded`, which
+        also answers a command in progress.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything; called once, after `JobEnded` was notified."""
+        """Release all resources; called once, after `JobEnded`."""

@@ -1,9 +1,9 @@
 """Commits on disk: the names of their files, and their manifests.
 
-A commit has a file for each rank, with its image, and a manifest with their sizes and checksums. The manifest
-comes last: it is written beside, synced and renamed, then the directory is synced. A commit without a whole
-manifest does not exist. Constant arrays are in a copy of their own, with files of the same kinds. The manifest of
-a commit has the number of that copy. Standard library only.
+A commit has a file for each rank, with its image, and a manifest with their sizes and checksums. The manifest is
+written last: to a temporary file, which is synced and renamed, then the directory is synced. A commit without an
+intact manifest does not exist. Constant arrays are in a copy of their own, with files of the same kinds; the
+manifest of a commit has the number of that copy. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ KEPT_COMMITS = 2
 # Ranks of an earlier attempt, on a host that was cut off, may still commit: attempts must never
 # share a number.
 ATTEMPT_COMMITS = 1_000_000_000
-"""Range of commit numbers of each attempt to run a job: processes of an earlier attempt that are left on a host
-that could not be reached overwrite nothing."""
+"""Range of commit numbers of each start of a job, so that processes of an earlier start, left on an unreachable
+host, cannot overwrite later commits."""
 
 Manifest = dict[str, Any]
 Kind = Literal["commit", "constant"]
-"""Data that changes from commit to commit, or the constant arrays."""
+"""Data that changes between commits, or the constant arrays."""
 
 
 def data_path(directory: Path, number: int, rank: int, kind: Kind = "commit") -> Path:
@@ -43,7 +43,7 @@ def manifest_path(directory: Path, number: int, kind: Kind = "commit") -> Path:
 
 
 def publish(directory: Path, number: int, manifest: Manifest, kind: Kind = "commit") -> None:
-    """Write the manifest of a commit, whose data is durable already; durable when this returns."""
+    """Write the manifest of a commit after its data is on the disk; the manifest is on the disk at the return."""
     body = {"schema": SCHEMA, "commit": number, **manifest}
     text = json.dumps({**body, "check": _check(body)})
     path = manifest_path(directory, number, kind)
@@ -61,9 +61,9 @@ def publish(directory: Path, number: int, manifest: Manifest, kind: Kind = "comm
 
 
 def prune(directory: Path, newest: int) -> None:
-    """Remove commits older than the kept ones (including `newest`), and incomplete manifests.
+    """Remove all commits but the last `KEPT_COMMITS` up to `newest`, and incomplete manifests.
 
-    A manifest that is damaged, or of another format, is no commit and evicts none.
+    A manifest that is damaged or has another format does not count as a commit.
 
     Copies of constant arrays are kept while an existing commit refers to them.
     """
@@ -90,7 +90,7 @@ def remove(directory: Path, number: int) -> None:
 
 
 def whole_manifests(directory: Path) -> Iterator[Manifest]:
-    """Yield the whole manifests of commits, newest first, without a check of their data."""
+    """Yield the intact manifests of commits, the newest first, without a check of their data."""
     try:
         paths = [path for path in directory.glob("commit-*.json") if _number(path) is not None]
     except OSError:
@@ -101,7 +101,7 @@ def whole_manifests(directory: Path) -> Iterator[Manifest]:
 
 
 def other_schema(directory: Path) -> str:
-    """Return the schema of a commit that another version of this software wrote; empty if there is none."""
+    """Return the schema of a commit that another version of this software wrote; empty without such a commit."""
     for path in directory.glob("commit-*.json"):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             schema = str(json.loads(path.read_text(encoding="utf-8")).get("schema", ""))
@@ -111,12 +111,12 @@ def other_schema(directory: Path) -> str:
 
 
 def constant_manifest(directory: Path, commit: Manifest) -> Manifest:
-    """Return the manifest of the copy of constant arrays that a commit refers to; empty if it is not whole."""
+    """Return the manifest of a commit's copy of the constant arrays; empty if it is not intact."""
     return _whole(manifest_path(directory, commit.get("constant", 0), "constant"))
 
 
 def highest_commit(directory: Path) -> int:
-    """Return the highest commit number in any file name; 0 if there is none."""
+    """Return the highest commit number in any file name; 0 without a commit."""
     try:
         numbers = [_number(path) or 0 for path in directory.glob("commit-*")]
     except OSError:
@@ -125,7 +125,7 @@ def highest_commit(directory: Path) -> int:
 
 
 def _whole(path: Path) -> Manifest:
-    """Return a manifest; empty if it is not whole."""
+    """Return a manifest; empty if it is not intact."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         document: Manifest = json.loads(path.read_text(encoding="utf-8"))
         check = document.pop("check")

@@ -1,6 +1,6 @@
-"""`JobFile`: what the job manager is told of its job, one JSON document; not trusted until it is read here.
+"""`JobFile`: the JSON document that describes a job to its manager; this module validates it.
 
-Standard library only: the manager loads nothing heavy.
+Standard library only, so that the manager starts fast.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from apples.malleable.control.command import HostShare
 
 SCHEMA = "apples.job-file/1"
 RUN_FILE = "run"
-"""In a job's folder: the path of the folder that its run has elsewhere, for whoever clears up after all that would
-have done so was killed."""
+"""Name of the file in a job's folder with the path of its run's folder, for the cleanup after all its supervisors
+were killed."""
 
 
 class JobFileError(ValueError):
@@ -27,7 +27,7 @@ class JobFileError(ValueError):
     code
         Names the condition, for example ``value-invalid``.
     field
-        The field of the document that is wrong; empty: the document itself.
+        The invalid field of the document; empty: the document itself.
     """
 
     def __init__(self, message: str, *, code: str = "value-invalid", field: str = "") -> None:
@@ -37,35 +37,36 @@ class JobFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """One job.
+    """The description of one job.
 
     Attributes
     ----------
     job
-        Its id; every process bears it in its environment (``APPLES_JOB``).
+        Its id; every process has it in its environment (``APPLES_JOB``).
     directory
-        Where the program works.
+        Working directory of the program.
     hosts
-        Every host it may ever use.
+        All hosts that it may use.
     members
         The first map, in strip order.
     task
-        The application protocol's task, handed to the program as it is.
+        The application protocol's task, passed to the program unchanged.
     minimum, maximum
-        Limits in hosts.
+        Limits on the number of hosts.
     commits
-        Directory for committed states, empty: none are made.
+        Directory of commits; empty: no commits on disk.
     commit_seconds
-        How often; 0: only when the program says so. None: as often as costs little, in memory alone.
+        Interval of commits; 0: only when the program requests one. None: an interval that costs little, in memory
+        only.
     control
-        Path of the socket of the control server; empty: there is none.
+        Path of the control server's socket; empty: no control server.
     attempt
-        How often the job was started, this time included: from the second on it begins with its last commit.
+        Number of this start of the job, from 1; from the second on the job begins with its last commit.
     epoch
-        The last of the attempts before.
+        The last epoch of the earlier starts.
     scheduled
-        Whether a scheduler says where it is: commands may name hosts that are not in `hosts` (with their
-        `places`), and no host takes the place of one that is lost, for another job may have it.
+        Whether a scheduler decides its hosts. Then commands may name hosts that are not in `hosts` (with their
+        `places`), and a lost host is not replaced by a standby host, which another job may have.
     """
 
     job: str
@@ -87,7 +88,7 @@ class JobFile:
         return next(place for place in self.hosts if place.host == host)
 
     def knowing(self, places: Iterable[HostSpec]) -> JobFile:
-        """Return the job with more hosts, or others in place of those of the same names."""
+        """Return the job with these hosts added; they replace hosts with the same names."""
         new = {place.host: place for place in places}
         kept = (place for place in self.hosts if place.host not in new)
         return replace(self, hosts=(*kept, *new.values()))
@@ -98,12 +99,12 @@ class JobFile:
 
 
 def loads(text: str) -> JobFile:
-    """Return the job of a document.
+    """Return the job in a document.
 
     Raises
     ------
     JobFileError
-        Permanent: it does not say what it should.
+        The document is invalid. Permanent.
     """
     try:
         raw = json.loads(text)

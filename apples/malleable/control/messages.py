@@ -1,7 +1,7 @@
 """The messages between agent and job manager: a request to resize, and its outcome.
 
-A request is a command with an identifier. The command names the epoch it will make, so that at most one can be
-carried out on a configuration; the identifier allows it to be sent as often as need be.
+A request is a command with an identifier. The command names its new epoch, so that at most one command can be
+carried out on a configuration. The identifier allows the agent to repeat a request safely.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from apples.malleable.control.command import (
 Body = dict[str, Any]
 
 LINE_LIMIT = 1 << 20
-"""Bytes of one line; a longer one ends its session."""
+"""Largest line in bytes; a longer line ends its session."""
 DEPTH_LIMIT = 8
-"""How deep a body may nest."""
+"""Largest nesting depth of a body."""
 DETAIL_LIMIT = 1000
 """Maximum length of an outcome's detail, in characters."""
 PROTOCOL = 5
@@ -45,7 +45,7 @@ RefusalReason = Literal[
 ]  # fmt: skip
 OutcomeKind = Literal["done", "nack", "failed", "rolled_back", "ended"]
 TRANSIENT_REASONS: frozenset[str] = frozenset({"busy", "stale", "withdrawn", "ending"})
-"""The same request may be granted later; for the other reasons it never will."""
+"""Reasons after which the same request may succeed later; after the others it never does."""
 
 
 class MessageError(Exception):
@@ -56,7 +56,7 @@ class MessageError(Exception):
     code
         Names the condition, for example ``message-invalid``.
     field
-        The field of the line's body that is wrong; empty: the line itself.
+        The invalid field of the line's body; empty: the line itself.
     """
 
     def __init__(self, message: str, *, code: str = "message-invalid", field: str = "") -> None:
@@ -65,7 +65,7 @@ class MessageError(Exception):
 
 
 def parse(line: bytes) -> Body:
-    """Return the JSON object that a line is.
+    """Return the JSON object in a line.
 
     Raises
     ------
@@ -88,14 +88,14 @@ def text_of(body: Body, key: str, limit: int = 256) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommandRequest:
-    """A command as it is sent.
+    """A command with its identifier.
 
     Attributes
     ----------
     id
-        Made once by the agent; the same command sent again has the same.
+        Random identifier from the agent; a repetition of the command has the same.
     command
-        Its epoch is one more than that of the configuration it was planned for.
+        The command; its epoch is one more than that of the configuration for which it was planned.
     """
 
     id: str
@@ -121,17 +121,17 @@ class CommandOutcome:
     Attributes
     ----------
     kind
-        ``done``: it was carried out, once. ``nack``: it was refused, and is never carried out. ``failed``: the job
-        tried and is unchanged; its epoch has passed all the same. ``rolled_back``: a member was lost, and the job
-        goes on from its last commit. ``ended``: the job is over.
+        ``done``: carried out, once. ``nack``: rejected, and never carried out. ``failed``: the job tried and is
+        unchanged; the epoch is used up all the same. ``rolled_back``: a member was lost, and the job continues
+        from its last commit. ``ended``: the job is over.
     reason, detail
-        Of a nack, in one word and in one line. Other kinds except ``done`` have the line only.
+        Reason of a nack in one word and in one line. Other kinds except ``done`` have the line only.
     seconds, phases
         Time from the safe point on, and its phases (`apples.malleable.control.command.ResizeDone`).
     iteration
         Iteration of the commit to which the job was rolled back.
     code
-        Of ``failed``, ``rolled_back`` and ``ended``: names the condition, for example ``host-lost``.
+        Code of the condition for ``failed``, ``rolled_back`` and ``ended``, for example ``host-lost``.
     """
 
     kind: OutcomeKind
@@ -146,7 +146,7 @@ class CommandOutcome:
 
     @property
     def answer(self) -> str:
-        """The word for it in records: ``done``, ``refused``, ``rolled back`` or ``ended``."""
+        """The word for the outcome in records: ``done``, ``refused``, ``rolled back`` or ``ended``."""
         return "refused" if self.kind in ("nack", "failed") else self.kind.replace("_", " ")
 
     def body(self) -> Body:
@@ -206,7 +206,7 @@ def _places(entries: Any, hosts: Collection[str]) -> tuple[HostSpec, ...]:
 
 
 def _is_place(one: HostSpec) -> bool:
-    """Return whether every part of a host is of its kind."""
+    """Return whether every field of a host specification has its type."""
     texts = (one.host, one.python, one.bind, one.mpiexec, one.cgroup, one.directory)
     lists = (one.program, one.options, one.reach, one.programs, one.enter)
     variables = one.environment if isinstance(one.environment, dict) else {"": None}
@@ -274,14 +274,12 @@ def outcome_of(body: Body) -> CommandOutcome:
         float(seconds),
         phases_in_order(phases),
         count_of(body, "iteration"),
-        text_of(
-            {"code": "", **body}, "code"
-        ),  # a job that was started by an earlier version sends none
+        text_of({"code": "", **body}, "code"),  # a job of an earlier version sends no code
     )
 
 
 def phases_in_order(phases: Mapping[str, float]) -> dict[str, float]:
-    """Return phases in the order they come in; a line has its keys sorted."""
+    """Return phases in their order in time; a line has them in alphabetical order."""
     return {name: float(phases[name]) for name in sorted(phases, key=_place)}
 
 
@@ -290,7 +288,7 @@ def _place(phase: str) -> tuple[int, str]:
 
 
 def identifier_of(body: Body) -> str:
-    """Return the identifier of the request a body is about."""
+    """Return the identifier of the request in a body."""
     identifier = text_of(body, "id", 64)
     if not IDENTIFIER.fullmatch(identifier):
         raise MessageError("'id' must be 16 to 64 hexadecimal digits", field="id")
@@ -298,7 +296,7 @@ def identifier_of(body: Body) -> str:
 
 
 def count_of(body: Body, key: str) -> int:
-    """Return a whole number from 0 of a body."""
+    """Return the non-negative integer under a key of a body."""
     value = body.get(key)
     if type(value) is not int or not 0 <= value < 2**53:
         raise MessageError(f"'{key}' must be a whole number from 0", field=key)

@@ -1,8 +1,8 @@
 """The job's end of the control protocol: its requests (`ResizeLedger`) and its sessions (`Responder`), both pure.
 
-Events go in, effects come out; neither holds a socket or reads a clock. The ledger knows which request waits,
-which is being carried out, and the outcome of the others. The responder knows the sessions, and which requests
-each asked about. The server lets in processes of the job's own user and of root only.
+Their inputs are events, their outputs effects; neither holds a socket or reads a clock. The ledger has the waiting
+request, the request in progress, and the outcomes of the others. The responder has the sessions and the requests
+of each. The server admits only processes of the job's own user and of root.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from apples.malleable.control.messages import (
 )
 
 REMEMBERED_OUTCOMES = 256
-"""Outcomes kept. An older command that was carried out is still refused, by its epoch."""
+"""Number of stored outcomes. A repetition of an older command is still rejected, by its epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLimits:
-    """How many hosts a job runs on, and which there are.
+    """The limits on the number of a job's hosts, and the known hosts.
 
     Attributes
     ----------
     known
-        Names of the hosts it may be sent to.
+        Names of the hosts that the job may use.
     scheduled
         Whether a command may add hosts.
     """
@@ -51,24 +51,24 @@ class HostLimits:
 
     @classmethod
     def of(cls, job: JobFile) -> HostLimits:
-        """Return the limits of a job that begins."""
+        """Return the limits of a job at its start."""
         known = frozenset(place.host for place in job.hosts)
         most = HOSTS_LIMIT if job.scheduled else len(known)
         return cls(job.minimum, job.maximum or most, known, job.scheduled)
 
     def asked(self, minimum: int, maximum: int) -> HostLimits:
-        """Return the limits that an evolving job asks for, within the hosts; a maximum of 0 is no limit."""
+        """Return the limits that an evolving job requests, bounded by the hosts; a maximum of 0: no limit."""
         there = HOSTS_LIMIT if self.scheduled else len(self.known)
         most = min(maximum or there, there)
         return replace(self, minimum=max(1, min(minimum, most)), maximum=most)
 
     def with_hosts_of(self, command: ResizeCommand) -> HostLimits:
-        """Return the limits with the hosts that a command adds."""
+        """Return the limits with a command's new hosts."""
         added = {place.host for place in command.places} if self.scheduled else set()
         return self if added <= self.known else replace(self, known=self.known | added)
 
     def refusal(self, command: ResizeCommand) -> tuple[RefusalReason, str] | None:
-        """Return the reason of a refusal, in a word and a line; None if the limits allow the command."""
+        """Return the reason to reject a command, in a word and a line; None if the limits permit it."""
         known = self.with_hosts_of(command).known
         unknown = [share.host for share in command.hosts if share.host not in known]
         if unknown:
@@ -85,18 +85,18 @@ class HostLimits:
 
 
 class ResizeLedger:
-    """Takes requests in, hands them to the job one at a time, remembers their outcomes.
+    """Accepts requests, passes them to the job one at a time, and stores their outcomes.
 
     Attributes
     ----------
     epoch
-        The last that was taken, by a command or by the job itself.
+        The last epoch that was used, by a command or by the job itself.
     limits
-        May be replaced at any time: an evolving job asks for others.
+        The present limits, which an evolving job may replace at any time.
     waiting
-        The request that the job is to carry out next.
+        The next request for the job.
     begun
-        The request that it is carrying out.
+        The request in progress.
     last
         The last outcome ``done``.
     latest
@@ -115,11 +115,11 @@ class ResizeLedger:
 
     @property
     def busy(self) -> CommandRequest | None:
-        """The request because of which another is refused."""
+        """The request that makes the job busy: in progress or waiting."""
         return self.begun or self.waiting
 
     def submit(self, request: CommandRequest) -> CommandOutcome | None:
-        """Take a request in, or again; return the outcome, None while there is none."""
+        """Accept a request or its repetition; return its outcome, None until it is known."""
         if request.id in self._outcomes:
             before, outcome = self._outcomes[request.id]
             if (
@@ -146,9 +146,9 @@ class ResizeLedger:
         return self.limits.refusal(command)
 
     def withdraw(self, identifier: str) -> CommandOutcome | None:
-        """Withdraw a request that has not begun; return the outcome, None if it has begun and cannot stop.
+        """Withdraw a request that has not begun; return the outcome, None if it has begun.
 
-        A request that has not arrived is refused too, even if it arrives later: otherwise its sender could not
+        A request that has not arrived is rejected too, also if it arrives later: otherwise its sender could not
         know its outcome.
         """
         if identifier in self._outcomes:
@@ -162,7 +162,7 @@ class ResizeLedger:
         return self._record(request, _refused(request, "withdrawn", "withdrawn by the agent"))
 
     def begin(self) -> ResizeCommand | None:
-        """Return the command that the job is to carry out now, if one waits, and record its begin."""
+        """Return the waiting command, if any, and mark it as begun."""
         if self.waiting is None:
             return None
         request, self.waiting = self.waiting, None
@@ -175,7 +175,7 @@ class ResizeLedger:
         return request.command
 
     def done(self, seconds: float, phases: Mapping[str, float]) -> CommandOutcome:
-        """Take in that the job did it; return the outcome."""
+        """Record that the job completed the command; return the outcome."""
         request = self._over()
         self.last = CommandOutcome(
             "done", request.id, request.command.epoch, seconds=seconds, phases=dict(phases)
@@ -184,7 +184,7 @@ class ResizeLedger:
         return self._record(request, self.last)
 
     def failed(self, detail: str, code: str = "resize-failed") -> CommandOutcome:
-        """Take in that the job tried and is as it was; the epoch has passed."""
+        """Record that the change failed and the job is unchanged; the epoch is used up."""
         request = self._over()
         self.latest = CommandOutcome(
             "failed", request.id, request.command.epoch, detail=detail, code=code
@@ -194,7 +194,7 @@ class ResizeLedger:
     def rolled_back(
         self, epoch: int, detail: str, iteration: int, code: str = "host-lost"
     ) -> CommandOutcome | None:
-        """Take in that the job lost hosts; return the outcome on the request that was under way or waited."""
+        """Record that the job lost hosts; return the outcome of the request that was in progress or waiting."""
         self.epoch = max(self.epoch + 1, epoch)
         about = self.begun.id if self.begun else ""
         self.latest = CommandOutcome(
@@ -210,7 +210,7 @@ class ResizeLedger:
         )
 
     def end(self, state: str, why: str = "", code: str = "") -> CommandOutcome | None:
-        """Take in that the job ends; return the outcome on the request that was under way.
+        """Record that the job ends; return the outcome of the request in progress.
 
         `code` names why it failed, for example ``too-few-hosts-left``.
         """
@@ -228,12 +228,12 @@ class ResizeLedger:
         return self._record(request, _refused(request, "ending", f"the job is {state}"))
 
     def outcome(self, identifier: str) -> CommandOutcome | None:
-        """Return the outcome of a request, if it is remembered."""
+        """Return the outcome of a request, if it is stored."""
         known = self._outcomes.get(identifier)
         return known[1] if known else None
 
     def _over(self) -> CommandRequest:
-        """Return the request that was begun and end it; its epoch is used up."""
+        """End the request in progress and return it; its epoch is used up."""
         if self.begun is None:
             raise RuntimeError("no command was begun")
         request, self.begun = self.begun, None
@@ -242,7 +242,7 @@ class ResizeLedger:
 
     def _record(self, request: CommandRequest, outcome: CommandOutcome) -> CommandOutcome:
         self._outcomes[request.id] = (request, outcome)
-        # Refused commands are remembered too: a late copy must not be carried out after its agent
+        # Outcomes of rejected commands are stored too: a late copy must not be carried out after its agent
         # received the refusal.
         while len(self._outcomes) > REMEMBERED_OUTCOMES:
             self._outcomes.popitem(last=False)
@@ -258,7 +258,7 @@ MAX_SESSIONS = 64
 
 @dataclass(frozen=True, slots=True)
 class SendToSession:
-    """Write a line to a session."""
+    """Send a line to a session."""
 
     session: int
     line: bytes
@@ -266,7 +266,7 @@ class SendToSession:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """End a session."""
+    """Close a session."""
 
     session: int
     why: str
@@ -274,7 +274,7 @@ class CloseSession:
 
 @dataclass(frozen=True, slots=True)
 class WakeJob:
-    """The job has something to do."""
+    """Wake the job's loop: a request waits."""
 
 
 ResponderEffect = SendToSession | CloseSession | WakeJob
@@ -293,10 +293,9 @@ class Responder:
     ledger
         The job's requests.
     cancelled
-        Whether an agent has asked the job to end.
+        Whether an agent has requested the end of the job.
     sessions
-        By number of a connection: the identifiers of the requests that it asked about. The session that was silent
-        for longest comes first.
+        Number of a session -> the identifiers of its requests. The session with the oldest last line is first.
     """
 
     def __init__(self, job: str, ledger: ResizeLedger, status: Callable[[], Body]) -> None:
@@ -308,13 +307,13 @@ class Responder:
 
     # ---------------------------------------------------------------- from the connections
     def opened(self, session: int) -> list[ResponderEffect]:
-        """Greet a new session; if there are too many, close the session that was silent for longest."""
+        """Greet a new session; if there are too many, close the session with the oldest last line."""
         effects = self._room()
         self.sessions[session] = set()
         return [*effects, SendToSession(session, encode({"job": self.job, "protocol": PROTOCOL}))]
 
     def received(self, session: int, line: bytes) -> list[ResponderEffect]:
-        """Take in a line; an invalid one ends its session and does nothing else."""
+        """Handle a line; an invalid line only closes its session."""
         asked = self.sessions.pop(session, None)
         if asked is None:
             return []
@@ -326,18 +325,18 @@ class Responder:
             return [CloseSession(session, str(error))]
 
     def closed(self, session: int) -> None:
-        """Take in that a session is over."""
+        """Forget a session that was closed."""
         self.sessions.pop(session, None)
 
     # -------------------------------------------------------------------- from the job
     def begin(self) -> tuple[ResizeCommand | None, list[ResponderEffect]]:
-        """Return the command that the job is to carry out now, if one waits."""
+        """Return the waiting command, if any, with the effects of its begin."""
         waiting, command = self.ledger.waiting, self.ledger.begin()
         refused = self.ledger.outcome(waiting.id) if waiting and command is None else None
         return command, self.send_outcome(refused)
 
     def send_outcome(self, outcome: CommandOutcome | None) -> list[ResponderEffect]:
-        """Send an outcome to every session that asked about it."""
+        """Send an outcome to all sessions with its request."""
         effects: list[ResponderEffect] = []
         if outcome is not None:
             for number, asked in self.sessions.items():
@@ -372,7 +371,7 @@ class Responder:
     def _reply_about(
         self, number: int, asked: set[str], identifier: str, outcome: CommandOutcome | None
     ) -> list[ResponderEffect]:
-        """Reply with the outcome or an acknowledgement, and note that this session asked."""
+        """Reply with the outcome or an acknowledgement, and add the request to this session."""
         asked.add(identifier)
         if outcome is not None:
             return self.send_outcome(outcome)

@@ -1,7 +1,7 @@
 """`ControlServer`: the protocol in the job manager's process and loop, on a UNIX socket in the job's folder.
 
-Every decision is the responder's. Here are the socket, the peers' users, and bounds on the bytes kept. Nothing
-blocks.
+The responder makes all decisions. This module has the socket, the check of the peers' users, and limits on
+buffered bytes. No call blocks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from apples.malleable.control.requests import (
 )
 
 UNSENT_LIMIT = 1 << 18
-"""Bytes kept for a peer that does not read."""
+"""Largest number of buffered bytes for a peer that does not read."""
 CHUNK = 1 << 16
 
 
@@ -51,9 +51,9 @@ def open_control(job: JobFile) -> CommandSource:
     Raises
     ------
     JobFileError
-        ``control`` names no socket.
+        ``control`` is not the path of a socket.
     OSError
-        The socket cannot be made.
+        The socket cannot be created.
     """
     if not isinstance(job.control, str) or not job.control:
         raise JobFileError(
@@ -63,7 +63,7 @@ def open_control(job: JobFile) -> CommandSource:
 
 
 class ControlConnection:
-    """One connection: the lines that come in, and bytes that the peer has not read yet."""
+    """One connection: its incoming lines, and the bytes that the peer has not read yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
@@ -77,15 +77,15 @@ class ControlServer(CommandSource):
     Parameters
     ----------
     path
-        The socket; gone when the server is closed. One that a killed server has left is replaced: a job has one
-        supervisor at a time.
+        The socket; `close` removes it. The socket of a killed server is replaced, because a job has one supervisor
+        at a time.
     epoch
-        The last that an attempt before has taken.
+        The last epoch of the earlier starts.
 
     Raises
     ------
     OSError
-        The socket cannot be made.
+        The socket cannot be created.
     """
 
     def __init__(self, job: str, limits: HostLimits, path: Path, epoch: int = 0) -> None:
@@ -111,7 +111,7 @@ class ControlServer(CommandSource):
     def attach(
         self, selector: selectors.BaseSelector, status: Callable[[], ManagerStatus]
     ) -> None:
-        """Listen in this loop."""
+        """Serve the socket from this loop."""
         self._selector, self._status = selector, status
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
@@ -122,11 +122,11 @@ class ControlServer(CommandSource):
         return command
 
     def cancelled(self) -> bool:
-        """Whether an agent wants the job to end."""
+        """Whether an agent has requested the end of the job."""
         return self.responder.cancelled
 
     def notify(self, notice: JobNotice) -> None:
-        """Send the outcome to the sessions that asked about it."""
+        """Send the outcome in a notice to the sessions with its request."""
         outcome: CommandOutcome | None = None
         if isinstance(notice, ResizeDone):
             outcome = self.ledger.done(notice.seconds, notice.phases)
@@ -157,7 +157,7 @@ class ControlServer(CommandSource):
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:  # it is gone again, or there are no more file descriptors
+        except OSError:  # the peer has closed it again, or all file descriptors are in use
             return
         # The folder keeps other users out; this also holds if its mode was changed.
         if peer_credentials(sock)[1] not in {0, os.geteuid()}:
@@ -171,7 +171,7 @@ class ControlServer(CommandSource):
         self._effects(self.responder.opened(number))
 
     def _exchange(self, number: int) -> None:
-        """Read the bytes that came and write those that wait."""
+        """Read the received bytes and write the buffered bytes."""
         peer = self._peers.get(number)
         if peer is None:
             return

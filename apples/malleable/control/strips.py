@@ -1,8 +1,8 @@
 """Rows and which ranks hold them: the pure arithmetic from a processor map to the rows of each rank.
 
-A map becomes strips (`strips`): its planned rows as they are, or rows apportioned by weight. The order of the
-strips is the map's own, or the one that moves the fewest rows. A strip is divided over the ranks of its host
-(`rank_ranges`). What the ranks make of it is theirs: rows, tiles, entries of a sparse matrix.
+A map becomes strips (`strips`): its planned rows, or rows apportioned by weight. The order of the strips is the
+map's own, or the order that moves the fewest rows. A strip is divided over the ranks of its host (`rank_ranges`).
+The ranks interpret their rows: as rows, tiles, or entries of a sparse matrix.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from apples.resources.apportionment import apportion, equal_parts
 
 # Six hosts have 720 orders; beyond that, exchanges of pairs replace the full search.
 EXHAUSTIVE_HOSTS = 6
-"""Up to so many hosts every order of the strips is tried: 720 orders."""
+"""Largest number of hosts for which every order of the strips is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowRange:
-    """Rows ``first`` .. ``stop`` - 1; empty where they are equal.
+    """Rows ``first`` to ``stop`` - 1; empty if they are equal.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class RowRange:
         return max(0, self.stop - self.first)
 
     def __and__(self, other: RowRange) -> RowRange:
-        """Return the rows both have."""
+        """Return the rows in both ranges."""
         first = max(self.first, other.first)
         return RowRange(first, max(first, min(self.stop, other.stop)))
 
@@ -47,8 +47,8 @@ def strips(
 ) -> tuple[HostRows, ...]:
     """Return the strips of a map in its own order.
 
-    Planned rows are taken as they are where every host has some, they add up to `rows`, and there is a row for
-    each rank. Otherwise the rows are apportioned by weight, at least one a rank.
+    Planned rows are used if every host has some, they add up to `rows`, and each rank gets a row. Otherwise rows
+    are apportioned by weight, at least one for each rank.
 
     Examples
     --------
@@ -75,8 +75,8 @@ def strips_moving_fewest_rows(
 ) -> tuple[HostRows, ...]:
     """Return the strips of a map in the order that moves the fewest rows.
 
-    Exact up to `EXHAUSTIVE_HOSTS` hosts; beyond, the best order reached from the old one by exchanging two
-    hosts at a time. Of equal orders the one nearest to the old one.
+    Exact up to `EXHAUSTIVE_HOSTS` hosts; beyond, the best order that exchanges of two hosts reach from the old
+    order. Of equally good orders, the order most similar to the old is returned.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def strips_moving_fewest_rows(
     >>> [m.host for m in strips_moving_fewest_rows(old, new, 9, dict.fromkeys("acd", 1))]
     ['a', 'd', 'c']
     """
-    # The search begins near the old order: hosts that stay keep their positions, new ones take vacant ones.
+    # The search begins near the old order: hosts that stay keep their positions, new hosts take vacant positions.
     before = {one.host: index for index, one in enumerate(old)}
     staying = {share.host for share in shares}
     vacant = iter([index for host, index in before.items() if host not in staying])
@@ -113,7 +113,7 @@ def strips_moving_fewest_rows(
 
 
 def rows_moved(old: Sequence[HostRows], new: Sequence[HostRows]) -> int:
-    """Return how many rows change their host.
+    """Return the number of rows that change their host.
 
     Examples
     --------
@@ -132,7 +132,7 @@ def _range(member: HostRows) -> RowRange:
 def rank_ranges(
     strips: Sequence[HostRows], slots: Mapping[str, int]
 ) -> list[tuple[str, RowRange]]:
-    """Return host and rows of every rank; a host's ranks share its strip, the earlier the larger pieces.
+    """Return the host and the rows of each rank; a host's ranks share its strip, the first ranks get larger parts.
 
     Examples
     --------
