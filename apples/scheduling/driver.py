@@ -68,7 +68,7 @@ class SchedulerBackend(ABC):
 
     @abstractmethod
     def requeue_job(self, job: int) -> None:
-        """Stop a running job and lose its work; it waits again."""
+        """Stop a running job, which loses its work and waits again."""
 
     @abstractmethod
     def wake_at(self, time: float) -> None:
@@ -206,7 +206,7 @@ class Driver:
         return True
 
     def pass_instead(self, reason: str) -> list[Refused]:
-        """Let first-come-first-served decide, since a policy with a fallback lets jobs wait for ever."""
+        """Let first-come-first-served decide a pass, since a policy with a fallback lets jobs wait for ever."""
         state = self.ledger.snapshot(self._clock())
         if not self._fallback:
             raise UsageError(

@@ -250,9 +250,9 @@ class GuardedPolicy(PolicyProxy):
 
 
 class _Child:
-    """The child process, which only waits for its own child; that grandchild runs the policy.
+    """The child process, which only waits for its own child; that process runs the policy.
 
-    There are two processes since a policy may kill its parent.
+    A policy may kill its parent, which is then not the scheduler.
     """
 
     def __init__(self) -> None:

@@ -80,7 +80,7 @@ class Start:
         Running jobs that share their nodes with it (SD-Policy). Each mate keeps its nodes and gives up `share` of
         the cores of every node until the guest ends.
     share
-        Part of every shared node that the guest gets, in (0, 1).
+        Fraction of every shared node that the guest gets, in (0, 1).
     node_ids
         Numbers of the free nodes it gets; empty for any nodes.
     """

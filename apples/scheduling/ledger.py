@@ -82,7 +82,7 @@ class Refused:
     Attributes
     ----------
     decision
-        As the policy made it.
+        The decision as the policy made it.
     time
         Time of the cluster, seconds.
     malformed
@@ -140,9 +140,9 @@ class ClusterLedger:
     """A cluster's state and the steps that change it, each checked before the state changes.
 
     A job may run beyond its estimated end. The ledger then extends the estimate, for all policies alike: to now
-    plus `overrun_guess`, doubled at each overrun of the job (Tsafrir, Etsion and Feitelson 2007 correct
-    predictions that were too short in this way). If jobs are killed at their limits, the new estimate is the old
-    one plus `grace`.
+    plus `overrun_guess`, which doubles at each overrun of the job. (Tsafrir, Etsion and Feitelson 2007 correct too
+    short predictions in this way.) If jobs are killed at their limits, the new estimate is the old one plus
+    `grace`.
 
     Parameters
     ----------
@@ -617,7 +617,7 @@ class ClusterLedger:
                 self.nodes -= 1
 
     def requeue(self, job: Job) -> None:
-        """Put a job back into its old place in the queue; its run was lost."""
+        """Put a job that lost its run back into its old place in the queue."""
         self._enter_queue(job)
         self._sort_queue()
         self._happened("requeued", job.id)

@@ -64,7 +64,7 @@ class AdvanceReservation(NamedTuple):
     name
         Name in messages.
     taken
-        Nodes that it has so far: those free at its begin and those that came free since.
+        Nodes that it has so far: those free at its start and those that came free since.
     """
 
     begin: float
@@ -150,7 +150,7 @@ class RunningJob(NamedTuple):
     node_ids
         Numbers of its nodes; empty where the ledger does not track them.
     overruns
-        How often it was still running at its estimated end.
+        Number of times that it was still running at its estimated end.
     changing
         Whether its start or a change of its nodes is under way. Meanwhile policies see it as rigid.
     moved

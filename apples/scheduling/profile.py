@@ -43,10 +43,10 @@ class Profile:
     releases
         Times at which nodes come free, and their number; a past time counts as now.
     reserved
-        Existing reservations; a past begin counts as now. They may need more nodes than there are: see `least`.
+        Existing reservations; a past start counts as now. They may need more nodes than there are: see `least`.
     blocked
         Intervals that take nodes first, such as advance reservations. If jobs have more nodes than an interval
-        leaves, the level is 0.
+        leaves, the level is 0, not negative.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Profile:
         Parameters
         ----------
         after
-            Begin of the search, one of the times of the profile; default: now.
+            Time at which the search starts, one of the times of the profile; default: now.
         """
         times, free = self._times[: self._count], self._free[: self._count]
         first = 0 if after is None else int(times.searchsorted(after, side="right")) - 1
@@ -137,7 +137,7 @@ class Profile:
     def plan(
         self, promises: Sequence[float], jobs: Sequence[tuple[float, int]], *, moves: bool = False
     ) -> list[float]:
-        """Decide one pass of conservative backfilling; return the begin of each job, inf if never.
+        """Decide one pass of conservative backfilling; return the start of each job, inf if never.
 
         `apples.scheduling.loops.compression.plan` is the compiled form for long queues and for the kernel;
         `tests/scheduling/test_profile.py` tests that both are equal.
@@ -145,12 +145,12 @@ class Profile:
         Parameters
         ----------
         promises
-            Promised begins of the first jobs; the profile contains them.
+            Promised starts of the first jobs; the profile contains them.
         jobs
             Seconds and nodes of each job, in the order of the queue. Each job without a promise gets the earliest
             place.
         moves
-            Whether the promises move up, one after another: each to the earliest time that is open without it,
+            Whether the promises move up, one after another: each is removed and made anew at the earliest time,
             never later than before.
         """
         if len(jobs) - (0 if moves else len(promises)) >= MANY_WAITING and can_compile():
@@ -179,7 +179,7 @@ class Profile:
         return begins
 
     def _moved_up(self, old: float, seconds: float, nodes: int) -> float:
-        """Move a reservation to the earliest time that is open without it; return its begin."""
+        """Remove a reservation and make it anew at the earliest time; return its start."""
         if self.first_with(nodes) >= old:
             return old
         self.reserve(old, old + seconds, -nodes)
@@ -210,7 +210,7 @@ def _left_by(
     releases: Sequence[tuple[float, int]],
     blocked: Sequence[Interval],
 ) -> tuple[int, list[tuple[float, int]]]:
-    """Return the nodes free now and the later changes, with the intervals taken out; negative where one begins."""
+    """Return the free nodes now and their later changes, less the intervals (negative at the start of one)."""
     plain = Profile(now, free, releases, blocked)
     levels = np.maximum(plain._free[: plain._count], 0)
     steps = zip(plain._times[1 : plain._count].tolist(), np.diff(levels).tolist(), strict=True)

@@ -17,7 +17,7 @@ from apples.scheduling.policy import AdvanceReservation, ClusterState
 from apples.scheduling.profile import Interval, releases
 
 Use = tuple[int, float, float]
-"""Nodes, and the estimated begin and end of their use."""
+"""Nodes, and the estimated start and end of their use."""
 
 
 def blocks(cluster: ClusterState) -> list[Interval]:
@@ -32,7 +32,7 @@ def blocks(cluster: ClusterState) -> list[Interval]:
 
 def nodes_left(cluster: ClusterState, until: float) -> int:
     """Return the fewest nodes that the reservations leave to jobs now and at any moment before a time."""
-    # A begin that is past counts no more nodes than now, since the list holds no reservation that is
+    # A past start of a reservation counts no more nodes than now, since the list holds no reservation that is
     # over.
     moments = [cluster.time, *(one.begin for one in cluster.advance if one.begin < until)]
     return cluster.nodes - max(
@@ -91,7 +91,7 @@ class Margin:
             self.spare.append(there - due)
 
     def crossed(self, *uses: Use) -> float:
-        """Return the begin of the first reservation that these uses would leave too few nodes, inf if none."""
+        """Return the start of the first reservation that these uses would leave too few nodes, inf if none."""
         self._reach(max(end for _, _, end in uses))
         for at, spare in zip(self.begins, self.spare, strict=False):
             more = _used_at(at, uses)

@@ -457,7 +457,7 @@ def _lsf_index(words: Sequence[str], place: int) -> int:
     """Return the index in a job array; 0 for a job outside an array.
 
     The index follows the host factor, the job's name, its command, 19 numbers of resource usage, the mail user,
-    the project, the exit status, the maximum of processors, the shell and the time event.
+    the project, the exit status, the maximum number of processors, the shell and the time event.
     """
     at = place + 3 + 19 + 6
     word = words[at] if len(words) > at else "0"

@@ -161,7 +161,7 @@ class Partition:
     gpus
         GPUs of a node; None: the simulation ignores GPUs.
     speed
-        Seconds of a log's run time that pass in a second.
+        Speed of a node: seconds of a log's run time that pass in one second.
     default
         Whether it gets the jobs that name no partition; without a default the first partition gets them.
     """
@@ -420,7 +420,7 @@ class SimulationResult:
     rejected, held
         Job -> reason: jobs that the policy will never run; jobs that it held and never released.
     reservations
-        The advance reservations that began; `taken` is the number of nodes that each had at its begin.
+        The advance reservations that began; `taken` is the number of nodes that each had at its start.
     refused_starts, first_refused
         Number of refused starts and growths that would have run into an advance reservation, for a policy that
         does not read reservations; the first of them.

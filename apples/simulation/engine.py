@@ -47,7 +47,7 @@ class Precedence:
     jobs
         All simulated jobs; a job does not wait for others than these.
     dependencies
-        The attribute of `SimulationConfig`.
+        `dependencies` of `SimulationConfig`.
 
     Attributes
     ----------

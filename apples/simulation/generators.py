@@ -313,7 +313,7 @@ def kale_workload(
     speedup
         Speed-up that gives the run times of traditional jobs on fewer processors.
     minimum
-        Minimum of all jobs instead of the uniform draw.
+        Minimum processors of all jobs, instead of the uniform draw.
     """
     if not load > 0 or jobs < 1:
         raise UsageError(

@@ -31,9 +31,9 @@ EXPLAINED = 1.25
 """Maximum factor at which the waits count as explained."""
 DAY = 86400.0
 FEWEST = 20
-"""Minimum of jobs in a group; a breakdown omits smaller groups."""
+"""Minimum number of jobs in a group; a breakdown omits smaller groups."""
 MIN_COMPARED = 100
-"""Minimum of jobs with a known wait in each half: with fewer, single jobs decide the mean wait and the verdict."""
+"""Minimum number of jobs with a known wait in each half: with fewer, single jobs decide the verdict."""
 
 
 def log_ratio(group: WaitGroup) -> float:

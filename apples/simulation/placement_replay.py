@@ -223,10 +223,10 @@ def _in_blocks(sockets: list[list[int]], count: int) -> Iterable[int]:
 
 
 slurm_cyclic: CpuAllocator = _slurm(_in_turn)
-"""Slurm's ``block:cyclic``, its default inside a node: one core of each socket in turn."""
+"""Slurm's ``block:cyclic``, its default inside a node: one core of each socket in turn, in the order of
+sockets."""
 slurm_block: CpuAllocator = _slurm(_in_blocks)
-"""Slurm's ``block:block``: the socket with the fewest sufficient free cores, otherwise those with most free
-cores."""
+"""Slurm's ``block:block``: the socket with the fewest sufficient free cores, otherwise sockets with most."""
 
 
 @dataclass(frozen=True, slots=True)

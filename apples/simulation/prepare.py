@@ -43,7 +43,7 @@ from apples.simulation.speedup import parse_speedup
 from apples.simulation.workload import NAMED, Workload, mark_malleable
 
 MOST = 1e15
-"""Maximum of a number from a user."""
+"""Largest number that an option or a file may contain."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def table_rows(
     Parameters
     ----------
     columns, names
-        Count of numbers in a row, and maximum of words after them.
+        Count of numbers in a row, and maximum count of words after them.
     """
     if name not in words:
         return
@@ -736,7 +736,7 @@ def _machine_of(options: SimulationOptions, is_sized: bool) -> tuple[Partition, 
 
 
 MAX_BY_EVENTS = 50_000
-"""Maximum of jobs in a log up to which unnamed policies without a kernel run: some tens of seconds."""
+"""Maximum number of jobs for unnamed policies without a kernel: some tens of seconds."""
 
 
 def _attributes_of(policy: SchedulingPolicy) -> tuple[str, ...]:
@@ -774,7 +774,7 @@ def explain_waits(
     Parameters
     ----------
     most_by_events
-        Maximum of jobs in a log up to which unnamed policies without a kernel run.
+        Maximum number of jobs for unnamed policies without a kernel.
 
     Raises
     ------

@@ -36,7 +36,7 @@ from apples.simulation.workload import (
 from nws import StoredText
 
 MIN_SWF_COLUMNS = 10
-"""Minimum of numbers in a line of SWF."""
+"""Minimum number of columns in a line of SWF."""
 BY_FIRST_LINE: Sequence[
     tuple[Callable[[str], bool], Callable[[StoredText, Iterator[bytes], str], Log]]
 ] = (
@@ -45,7 +45,7 @@ BY_FIRST_LINE: Sequence[
     (is_lsf, read_lsf),
     (is_sge, read_sge),
 )
-"""Test of the first line of each kind of log, and its reader."""
+"""For each kind of log: the test of its first line, and its reader."""
 
 
 def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:

@@ -185,7 +185,7 @@ def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, 
 def by_slice(
     outcomes: JobOutcomes, completed: NDArray[np.bool_], parts: int
 ) -> dict[str, list[float | None]]:
-    """Return the means of `SLICED` over each slice of equal number of jobs; None if no job completed."""
+    """Return the means of `SLICED` over each of `parts` equal slices of the jobs; None if no job completed."""
     edges = np.linspace(0, len(completed), parts + 1).astype(int)
     done = np.concatenate(([0], np.cumsum(completed)))[edges]
     return {

@@ -49,7 +49,7 @@ MOST, LEAST = 1e15, 1e-9  # bounds of a value: sums of times stay exact, slowdow
 
 
 MAX_COMMENTS = 100_000
-"""Maximum of comment lines in a log: archived logs have a few hundred, with user names some thousands."""
+"""Maximum number of comment lines in a log: archived logs have a few hundred, with user names some thousands."""
 LARGEST_PART = 20
 """At most one record of this number may be damaged; a text with more damaged rows is not a log."""
 

@@ -44,7 +44,7 @@ Rows = Sequence[Mapping[str, Any]]
 MAX_REASONS = 20
 """Maximum number of distinct reasons of rejections."""
 MAX_GROUPS = 4
-"""Maximum of groups of a breakdown in the text, and of reservations that began with too few nodes."""
+"""Maximum number of groups of a breakdown, and of reservations with too few nodes, in the text."""
 
 
 def preparation_notes(log: str, made: PreparedSimulation) -> Iterator[str]:

@@ -94,7 +94,7 @@ class Workload:
 
     @property
     def least(self) -> NDArray[np.int64]:
-        """Minimum of processors that have a job's memory and GPUs, if it asks for other processors."""
+        """Fewest processors with enough memory and GPUs for each job, a limit for its resizes."""
         known = self.attributes.get("least")
         return np.ones(len(self), dtype=np.int64) if known is None else known.astype(np.int64)
 

@@ -60,7 +60,7 @@ class Places(NamedTuple):
     known
         By shape, two numbers: `tally` of FREED and CHANGES at the last search, -1 before any search.
     stretch, most
-        The last `KEPT` intervals that came free: begin and end, and the most units free in the interval then.
+        The last `KEPT` intervals that came free: start and end, and the most units free in the interval then.
     """
 
     tally: Numbers
@@ -232,14 +232,14 @@ def planned(
     jobs: Sequence[tuple[float, int]],
     moves: bool,
 ) -> tuple[list[float], NDArray[np.float64], NDArray[np.int64]]:
-    """Return the begin of each job after one pass, inf if never, and the profile after the pass.
+    """Return the start of each job after one pass, inf if never, and the profile after the pass.
 
     Parameters
     ----------
     times, levels
         The steps of the profile that holds the promises; the first step is now.
     promises
-        The promised begins of the first jobs.
+        The promised starts of the first jobs.
     jobs
         Seconds and nodes of each, in the order of the queue.
     moves

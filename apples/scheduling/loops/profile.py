@@ -42,7 +42,7 @@ class BlockedProfile(NamedTuple):
     cell
         Rows with COUNT, LOW, HIGH and SHIFT, then the levels.
     time
-        Rows with the begins of the steps, at the positions of their levels.
+        Rows with the start times of the steps, at the positions of their levels.
     """
 
     order: Numbers
@@ -80,7 +80,7 @@ def profile_of(times: NDArray[np.float64], levels: NDArray[np.int64], more: int)
 
 
 def steps_of(profile: BlockedProfile) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the begins of the steps of a profile, and their levels."""
+    """Return the start times of the steps of a profile, and their levels."""
     times, levels = [], []
     for block in profile.order[1 : profile.order[0] + 1]:
         steps = slice(block + FIRST, block + FIRST + profile.cell[block + COUNT])
@@ -293,9 +293,9 @@ def earliest(
     Parameters
     ----------
     after
-        No place begins before it.
+        No place begins before this time.
     until, onward
-        No place begins at or after the first and before the second.
+        No place begins at or after `until` and before `onward`.
     """
     at = block_at(p, max(now, after))
     block = p.order[at]

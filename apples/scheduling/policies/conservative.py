@@ -28,7 +28,7 @@ class Conservative(OrderedPolicy):
     """Promise every job the earliest start that the promises before it leave.
 
     When nodes come free before their estimated time, or a job is withdrawn, every waiting job, in the order of the
-    queue, moves to the earliest time that is open without its own reservation: never later than promised. The
+    queue, gives up its reservation and gets the earliest one possible then: never later than promised. The
     policy makes all promises anew, in the order of the queue, in three cases. First, the old promises no longer
     fit: nodes were lost, or a job overran its estimate. Second, a job without a promise is ahead of a job with a
     promise: its run was lost, or it had to wait for a repair. Third, a job of a larger priority arrives in the

@@ -366,8 +366,8 @@ class _Pool:
     def __init__(self, jobs: Iterable[RunningJob]) -> None:
         self._jobs = list(jobs)
         self._columns: NDArray[np.float64] | None = None
-        # Node counts of single jobs, and sums of one or two. Counts of removed jobs stay: the sets only exclude
-        # hopeless searches.
+        # Node counts of single jobs, and sums of one or two. Counts of removed jobs stay, since the sets only
+        # serve to skip searches that must fail.
         self._sizes = {one.nodes for one in self._jobs}
         self._sums = {a + b for a in (0, *self._sizes) for b in self._sizes}
 

@@ -39,7 +39,7 @@ from apples.simulation.workload import Workload, instants
 
 Times = NDArray[np.float64]
 POSITION = np.int32  # type of a job's position in a workload
-MAX_ROOM = 50_000_000  # maximum of numbers in one table of a kernel
+MAX_ROOM = 50_000_000  # maximum size of one table of a kernel
 
 
 def run_kernel(

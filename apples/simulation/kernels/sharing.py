@@ -127,7 +127,7 @@ def note(
 
 @inner
 def join_pool(m: SharingState, j: int) -> None:
-    """Add a malleable job that shares no nodes to the pool of possible mates."""
+    """Add a job to the pool of possible mates if it is malleable; it must not share nodes."""
     # The order of the starts is that of the running jobs in a `ClusterState`, so both forms of the policy resolve
     # equal penalties alike.
     if m.malleable[j]:

@@ -11,7 +11,8 @@ of at most `depth` waiting jobs ahead of it.
 Three shortcuts leave the result unchanged:
 
 * jobs with equal nodes and request have one *shape*. A failed search for mates of a shape fails again until a
-  value that it depends on changes; a successful search finds the same mates again in its instant;
+  value that it depends on changes; a successful search finds the same mates again until a job starts or the pass
+  ends;
 * no step of the map rises while reservations are entered, so the search for a job's place begins at that of the
   last job of its shape. Consecutive jobs of one shape are entered together, as many as fit at that place;
 * if no job ended and none started since the last pass, the jobs that waited still cannot start: the ends, the
@@ -86,7 +87,7 @@ def earliest_step(
 ) -> tuple[int, int]:
     """Return the first step from `after` on at which the units are free for `seconds`, and the least level.
 
-    `after` is the begin of a step. The least level is that of the interval: further equal jobs may fit there.
+    `after` is the start of a step. The least level is that of the interval: further equal jobs may fit there.
     """
     k = position_of(times, count, after)
     while True:

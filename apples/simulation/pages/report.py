@@ -54,7 +54,7 @@ Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 POINTS = 100
 """Points of a curve over time."""
 MAX_RUNS = 500
-"""Maximum of rows in the table of a sweep's runs."""
+"""Maximum number of rows in the table of a sweep's runs."""
 
 
 def comparison_charts(runs: Sequence[SimulatedRun], document: ReportFigures) -> dict[str, Markup]:
