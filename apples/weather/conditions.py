@@ -1,7 +1,7 @@
-"""`Conditions`: what each host and link gives at one moment: the forecast where there is one, else the host list.
+"""`Conditions`: the capacity of each host and link at one moment: its forecast, else the value of the host list.
 
-One object stands for the weather of one decision. What had to be assumed, because it was neither given nor
-measured, is named by `assumptions`.
+One object stands for the weather of one decision. `assumptions` lists the values that were neither given nor
+measured.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from nws import Forecast, Interval, Weather, available_share, competitors_for, m
 
 STATIC: Final = "host list"
 HERE = "this-machine"
-"""The name of the machine that this process runs on, among `Conditions.machines`."""
+"""Name of the machine of this process in `Conditions.machines`."""
 NEGLIGIBLE = 0.01
-"""Competitors: what crowding below this adds is less than a percent of a share."""
+"""Competitors: a crowding below this changes a share by less than one percent."""
 MIN_SHARE = 0.01
-"""No host is believed to give less than this share of a CPU: below, its time would be infinite."""
+"""Lower bound of a CPU share: with a share of zero, the time would be infinite."""
 MIN_BANDWIDTH, MAX_LATENCY = 1e-3, 1e6
-"""Bytes per second and seconds: no link is believed to be slower, a dead one neither."""
+"""Bounds of a link in bytes per second and in seconds, also for a link that transfers nothing."""
 UNSCORED = 0.1
-"""Relative error taken for a forecast that has not met its measurement yet."""
+"""Assumed relative error of a forecast that no measurement has scored yet."""
 MIN_SAMPLES = 20
-"""Samples, for each one of its horizon, that an interval is made of before it is planned with."""
+"""Minimum samples behind an interval, per sample of its horizon, before a plan uses the interval."""
 
 
 def error_of(forecast: Forecast) -> float:
-    """Return the mean absolute error of a forecast; a tenth of its value before it was ever scored."""
+    """Return the mean absolute error of a forecast; a tenth of its value if it has no score yet."""
     return UNSCORED * forecast.value if forecast.error is None else forecast.error
 
 
 def shortfall_of(forecast: Forecast) -> float:
-    """Return how far below the forecast one mean absolute error lies, by its interval if that is known.
+    """Return the distance of one mean absolute error below the forecast, from its interval if that is usable.
 
-    The interval is measured, of the frame of the run, and need not be symmetric: its lower half is so
-    many errors wide as that of a normal error would be at this level.
+    The interval is measured for the horizon of the run and need not be symmetric. Its lower half counts as many
+    mean absolute errors as the half of a normal distribution's interval at this level.
     """
     interval = _believed(forecast)
     if interval is None or interval.lower >= forecast.value:
@@ -50,7 +50,7 @@ def shortfall_of(forecast: Forecast) -> float:
 
 
 def excess_of(forecast: Forecast) -> float:
-    """Return the same above the forecast."""
+    """Return the distance of one mean absolute error above the forecast, as `shortfall_of` does below it."""
     interval = _believed(forecast)
     if interval is None or interval.upper <= forecast.value:
         return error_of(forecast)
@@ -58,7 +58,7 @@ def excess_of(forecast: Forecast) -> float:
 
 
 def _believed(forecast: Forecast) -> Interval | None:
-    """Return the interval if it has met enough values: before, its ends have hardly moved from zero."""
+    """Return the interval once enough values have scored it: before that, its ends are still close to zero."""
     interval = forecast.interval
     met = interval is not None and interval.coverage is not None
     return interval if met and forecast.samples >= MIN_SAMPLES * forecast.horizon else None
@@ -75,7 +75,7 @@ def _stated(value: float) -> Forecast:
 
 
 QUOTA_BINDS = 0.95
-"""A share this close to a quota is that quota."""
+"""If a share is at least this part of a quota, the quota limits the share."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class LinkForecast:
     method: str = STATIC
 
     def seconds(self, size: float, messages: float, risk: float) -> float:
-        """Return the time `size` bytes in `messages` messages take, `risk` errors later than the mean."""
+        """Return the seconds that `size` bytes in `messages` messages take: the mean plus `risk` errors."""
         link = self.link
         mean = messages * link.latency + size / link.bandwidth
         if not risk:
@@ -110,19 +110,19 @@ class Conditions:
     hosts
         The host list.
     weather
-        Forecasts at one moment; what it does not know is answered from the host list.
+        Forecasts at one moment; the host list supplies the values without a forecast.
     source, notes
-        Where the weather is from, and what is to be said of it beside every decision.
+        Origin of the weather, and the remarks on it that each decision prints.
     over
-        The seconds from now that the forecasts are for; None: the next measurement.
+        Horizon of the forecasts in seconds from now; None: the next measurement.
     latency_factor, memory_factor
-        By host: what would be, for the question when the answer changes; 1 where not named.
+        Host -> factor of a what-if question (when does the decision change?); 1 for hosts not in the table.
     widths
-        By host: how many CPUs it has, where it was looked at.
+        Host -> its number of CPUs, for hosts that were probed.
     machines
-        By host: the machine that it is a part of; a host that is not named is a machine of its own.
+        Host -> the machine that it is a part of; a host not in the table is a machine of its own.
     here
-        What this machine gives to the hosts that are emulated on it, by their names.
+        Capacity of this machine for the hosts that are emulated on it, by their names.
     """
 
     hosts: HostList
@@ -137,9 +137,9 @@ class Conditions:
     here: Weather = field(default_factory=Weather)
 
     def cpu(self, host: Host) -> Forecast:
-        """Return the forecast share of a CPU one new process gets on `host`.
+        """Return the forecast CPU share of one new process on `host`.
 
-        A host that is emulated on this machine gets what the list says, and no more than the machine gives.
+        A host that is emulated on this machine has the share of the host list, limited by the machine's share.
         """
         known = self.weather.cpu.get(host.name)
         if known is not None:
@@ -148,13 +148,13 @@ class Conditions:
         return given if given is not None and given.value < host.cpu else _stated(host.cpu)
 
     def emulated(self, host: Host) -> bool:
-        """Whether `host` is emulated on this machine, whose weather is known, and is no machine of its own."""
+        """Return whether `host` is emulated on this machine and the weather of this machine is known."""
         return host.name in self.here.cpu and not self.measured(host)
 
     def quota(self, host: Host, ours: int) -> tuple[float, float] | None:
-        """Return what quotas leave each of `ours` processes of a CPU, and the seconds of their period.
+        """Return the CPU share that quotas allow each of `ours` processes, and the quota period in seconds.
 
-        None where no quota is known, or the processes get less than it anyway.
+        None if no quota is known, or if the processes get less than the quota for other reasons.
         """
         if self.emulated(host):
             from apples.launch import quota as quotas  # noqa: PLC0415 - for a live weather only
@@ -181,10 +181,10 @@ class Conditions:
         Parameters
         ----------
         elsewhere
-            How many of ours are busy on other CPUs of its machine: they may share a group's weight with
-            these, and competitors move away from them once no other CPU is idle.
+            Number of our busy processes on other CPUs of its machine. They may share the CPU weight of one
+            cgroup with `ours`, and they displace competitors once no other CPU is idle.
         sharing
-            How many of all these have to share the quota of this host; None: all, 0: as if there were none.
+            Number of all these processes that share the quota of this host; None: all, 0: ignore the quota.
         """
         if self.emulated(host):
             width = self.width(host)
@@ -197,7 +197,7 @@ class Conditions:
             return max(MIN_SHARE, forecast)
         width = self.width(host)
         shared = self._shared(host.name, width, self.weather, ours, elsewhere, sharing)
-        if ours == 1:  # the share itself is forecast: the others of ours change it by so much
+        if ours == 1:  # the share itself is forecast: our other processes scale it
             shared = forecast * shared / self._shared(host.name, width, self.weather, 1)
         return max(MIN_SHARE, shared)
 
@@ -226,12 +226,12 @@ class Conditions:
         )
 
     def most_within_quota(self, host: Host, wants: Sequence[tuple[float, float]]) -> float:
-        """Return the most that the quota of `host` leaves each of those who share it (`nws.most_within`)."""
+        """Return the largest share that the quota of `host` allows each of its processes (`nws.most_within`)."""
         quota = self.weather.cpu_quota.get(host.name)
         return 1.0 if quota is None else most_within(max(MIN_SHARE, quota.value), wants)
 
     def competitors(self, host: Host) -> float:
-        """Return how many processes of others want the CPUs of a measured `host`."""
+        """Return the number of other users' processes that compete for the CPUs of a measured `host`."""
         return self._competitors(host.name, self.width(host), self.weather)
 
     def _competitors(self, name: str, width: int, weather: Weather) -> float:
@@ -242,20 +242,20 @@ class Conditions:
         return competitors_for(max(share, MIN_SHARE), width)
 
     def width(self, host: Host) -> int:
-        """Return how many CPUs `host` stands for: those of its list entry, else of its own or this machine."""
+        """Return the number of CPUs of `host`: from its list entry, else from a probe, else of this process."""
         return len(host.cpus) or self.widths.get(host.name) or len(os.sched_getaffinity(0))
 
     @property
     def horizons(self) -> dict[str, int]:
-        """By host: how many samples the forecast of its CPU is the mean of."""
+        """Host -> number of samples that the forecast of its CPU averages."""
         return {name: forecast.horizon for name, forecast in self.weather.cpu.items()}
 
     def measured(self, host: Host) -> bool:
-        """Whether the weather knows the CPU of `host`."""
+        """Return whether the weather has a CPU forecast of `host`."""
         return host.name in self.weather.cpu
 
     def free_memory(self, host: Host) -> Forecast | None:
-        """Return the forecast free bytes of `host`; None when it is unknown: taken as unlimited."""
+        """Return the forecast free bytes of `host`; None if unknown, which counts as unlimited."""
         known = self.weather.free_memory.get(host.name)
         if host.free_memory is not None:
             static = _stated(float(host.free_memory))
@@ -268,12 +268,12 @@ class Conditions:
     def memory_for_strip(
         self, host: Host, risk: float, limit: float | None, own: float = math.inf
     ) -> float:
-        """Return the bytes a part of the grid may take: free memory less `risk` errors, at most `limit`.
+        """Return the bytes available to a part of the grid: free memory less `risk` errors, at most `limit`.
 
         Parameters
         ----------
         own
-            Bytes free of a memory of the implementation's own, as a GPU's.
+            Free bytes of the implementation's own memory, for example of a GPU.
         """
         free = self.free_memory(host)
         offered = math.inf if free is None else free.value - risk * shortfall_of(free)
@@ -308,7 +308,7 @@ class Conditions:
         return factor.get(source.name, 1.0) * factor.get(target.name, 1.0)
 
     def slower_link(self, a: Host, b: Host) -> Link:
-        """Return the slower of the two directions between two hosts, what-if questions apart."""
+        """Return the slower of the two directions between two hosts, without factors of what-if questions."""
         there, back, factor = (
             self.link(a, b).link,
             self.link(b, a).link,
@@ -319,7 +319,7 @@ class Conditions:
         )
 
     def hosts_with_own_links(self) -> set[str]:
-        """Return the hosts that something is known of beyond what holds for their whole site."""
+        """Return the hosts with link values of their own, beyond the values of their whole site."""
         named = {name for name in self.hosts.network.named() if name in self.hosts}
         measured = {
             name for pair in (*self.weather.latency, *self.weather.bandwidth) for name in pair
@@ -336,7 +336,7 @@ class Conditions:
             yield f"free memory of {listed(unknown)}: not given, taken as unlimited"
 
     def unknown_links(self, hosts: Sequence[Host]) -> Iterator[str]:
-        """Yield one line for each link between these hosts that nobody wrote about."""
+        """Yield one line for each link between these hosts with assumed values."""
         if len(hosts) <= SHOWN:
             pairs = [(a, b) for i, a in enumerate(hosts) for b in hosts[i + 1 :]]
         else:
@@ -358,7 +358,7 @@ class Conditions:
 
 
 def merge_remarks(remarks: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return remarks on hosts, those that differ in nothing but a count as one, with the greatest count.
+    """Return remarks on hosts; remarks that differ only in a count become one line with the greatest count.
 
     Examples
     --------
@@ -380,7 +380,7 @@ def merge_remarks(remarks: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
-    """Return, for each measured host that stands for CPUs others stand for too, the names of these."""
+    """Return, for each measured host that has CPUs in common with other hosts, the names of these hosts."""
     by_cpu: dict[int, set[str]] = {}
     for host in conditions.hosts:
         if conditions.measured(host):
@@ -395,14 +395,15 @@ def co_located(conditions: Conditions) -> dict[str, frozenset[str]]:
 
 
 class SharedMachine(NamedTuple):
-    """The hosts on a host's machine whose busy CPUs change its share, itself among them.
+    """The hosts on one host's machine, itself included; their busy CPUs change its share.
 
     Attributes
     ----------
     machine
-        All of them, by name.
+        Names of all these hosts.
     quota
-        Those that draw on its CPU quota: they are reached the same way, as containers with addresses are not.
+        Names of the hosts that draw on its CPU quota: the hosts with its address. A container with an address of
+        its own has a quota of its own.
     """
 
     machine: frozenset[str]
@@ -413,9 +414,9 @@ NOT_SHARED = SharedMachine(frozenset(), frozenset())
 
 
 def shared_machines(conditions: Conditions) -> dict[str, SharedMachine]:
-    """Return the shared machine of each host whose share changes when others are busy on other CPUs of it.
+    """Return the shared machine of each host that loses share when other CPUs of its machine are busy.
 
-    Hosts without crowding, and with a quota that is enough for all, are left out.
+    A host without crowding and with a quota that suffices for all is left out.
     """
     weather = conditions.weather
     machines: dict[str, dict[str | None, list[Host]]] = {}

@@ -1,4 +1,4 @@
-"""Measurements of other machines and probes of this one, remembered from run to run in the state directory."""
+"""Measurements of other machines and CPU probes, kept from run to run in the state directory."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from nws import (
 DOCUMENT = "measurements"
 PROBES = "probes"
 PROBES_HOLD = 60.0
-"""Seconds for which a probe is believed: as long as a sensor process that stays believes its own."""
+"""Seconds for which a probe is valid: as long as in a sensor process that keeps running."""
 KEPT = 50
-"""Of one series."""
+"""Maximum number of measurements kept of one series."""
 MAX_SERIES = 5000
 OLDEST_SECONDS = 86400.0
 BREAK = 0.25
-"""Part of its median by which all new measurements must differ before a short series begins anew."""
+"""If all new measurements differ from a short series' median by more than this part of it, the series restarts."""
 MIN_FOR_NOISE = 4
 NOISE = 4.0
-"""Median deviations of a series of more measurements by which its new ones are above or below."""
+"""The same threshold for a series of at least `MIN_FOR_NOISE` measurements, in median absolute deviations."""
 MIN_BREAK, MAX_BREAK = 0.1, 0.5
-"""Bounds of that, as parts of the usual value."""
+"""Bounds of the threshold by `NOISE`, as parts of the median."""
 
 AllSeries = Mapping[SeriesName, Sequence[Measurement]]
 
 
 def recall(hosts: Iterable[Host], now: float | None = None) -> dict[SeriesName, list[Measurement]]:
-    """Return what is remembered of `hosts`, oldest first; entries that make no sense are left out."""
+    """Return the stored measurements of `hosts` by series, oldest first; invalid entries are left out."""
     by_identity = {host.identity: host.name for host in hosts}
     now = time.time() if now is None else now
     found: dict[SeriesName, list[Measurement]] = {}
@@ -56,7 +56,7 @@ def recall(hosts: Iterable[Host], now: float | None = None) -> dict[SeriesName, 
 
 
 def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measurement]]) -> None:
-    """Replace what is remembered of these series; samples that another process added meanwhile stay.
+    """Replace the stored measurements of these series; samples that another process added meanwhile stay.
 
     Raises
     ------
@@ -90,7 +90,7 @@ def remember(hosts: Iterable[Host], measured: Mapping[SeriesName, Sequence[Measu
 
 
 def _with_newer(samples: list[list[float]], entry: object) -> list[list[float]]:
-    """Return samples, and those of a stored entry that are newer than the oldest of them."""
+    """Return samples merged with the samples of a stored entry that are newer than the oldest of them."""
     known = entry.get("samples") if isinstance(entry, dict) else None
     if not samples or not isinstance(known, list):
         return samples
@@ -101,7 +101,7 @@ def _with_newer(samples: list[list[float]], entry: object) -> list[list[float]]:
 
 
 def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measurement]:
-    """Return a series' old and new measurements, or only the new where it has become another one.
+    """Return a series' old and new measurements, or only the new if the level of the series changed.
 
     Examples
     --------
@@ -114,8 +114,8 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
         return [*old, *new]
     values = [m.value for m in old[-KEPT:]]
     usual = median(values)
-    # Predictors go by their lowest error so far, so fifty good values would outvote a collapse that
-    # has just begun.
+    # The predictor with the lowest error so far makes the forecast, so fifty good values would hide a
+    # collapse that has just begun.
     far = BREAK * usual
     if len(values) >= MIN_FOR_NOISE:
         noise = NOISE * median(abs(value - usual) for value in values)
@@ -127,20 +127,20 @@ def joined(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measu
 
 
 def is_news(old: Sequence[Measurement], new: Sequence[Measurement]) -> bool:
-    """Whether what was measured now contradicts what is remembered, which is forgotten then."""
+    """Return whether the new measurements contradict the stored measurements, which `joined` then drops."""
     return bool(old and new) and len(joined(old, new)) == len(new)
 
 
 def all_of(known: AllSeries, found: AllSeries) -> dict[SeriesName, list[Measurement]]:
-    """Return every series, with what was remembered and what was measured now `joined`."""
+    """Return every series, its stored and its new measurements `joined`."""
     return {name: joined(known.get(name, ()), found.get(name, ())) for name in {**known, **found}}
 
 
 def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[Measurement]:
-    """Return a host's series in which the measurements of a look, its last, are one: their median.
+    """Return a host's series with the measurements of the last probe, `look`, replaced by one: their median.
 
-    As they are, a fraction of a second apart and the next look minutes later, they would pass for a regular
-    series of which hundreds are missing, and a forecaster would go through every one of those.
+    These measurements lie a fraction of a second apart, and the next probe follows minutes later. A forecaster
+    would take them for a regular series with hundreds of missing samples, and process each missing sample.
 
     Examples
     --------
@@ -156,12 +156,12 @@ def as_one(series: Sequence[Measurement], look: Sequence[Measurement]) -> list[M
 
 
 def recall_probes() -> dict[str, ProbeCorrection]:
-    """Return what probes of CPUs found, by `probe_name`, those that are believed still."""
+    """Return the stored results of CPU probes that are still valid, by `probe_name`."""
     return probes_of(state.read(PROBES), time.time())
 
 
 def probes_of(document: Mapping[str, Any], now: float) -> dict[str, ProbeCorrection]:
-    """Return those of a document; entries that make no sense are left out."""
+    """Return the valid probe results of a document; invalid entries are left out."""
     found = document.get("found")
     return {
         name: ProbeCorrection(
@@ -173,7 +173,7 @@ def probes_of(document: Mapping[str, Any], now: float) -> dict[str, ProbeCorrect
 
 
 def remember_probes(found: Mapping[str, ProbeCorrection]) -> None:
-    """Remember what probes found, beside what others found that is still believed.
+    """Store results of probes beside the stored results that are still valid.
 
     Raises
     ------
@@ -190,24 +190,24 @@ def remember_probes(found: Mapping[str, ProbeCorrection]) -> None:
 
 
 def probe_name(machine: str, cpus: str) -> str:
-    """Return what a set of CPUs is called; `machine` is another name each time that it starts."""
+    """Return the key of a set of CPUs; the name `machine` changes with each boot."""
     return f"{cpus} of {machine}"
 
 
 def remembered_weather(hosts: HostList, settings: service.ServiceSettings | None) -> Conditions:
-    """Return the weather of a list as a service tells it and as earlier plans measured it over ssh.
+    """Return the weather of a list from a service and from the measurements of earlier plans over ssh.
 
-    A host of which neither knows anything has what the list says of it.
+    A host without any of these has the values of the list.
 
     Parameters
     ----------
     settings
-        The weather service that is configured; None: there is none.
+        The configured weather service; None: no service.
 
     Raises
     ------
     UsageError
-        The service refuses us. Permanent.
+        The service rejects the request. Permanent.
     """
     told, notes = Weather(), tuple[str, ...]()
     if settings is not None:
@@ -225,7 +225,7 @@ def remembered_weather(hosts: HostList, settings: service.ServiceSettings | None
 
 
 def _is_pair(pair: object) -> bool:
-    """Whether it is a list of two finite numbers."""
+    """Return whether `pair` is a list of two finite numbers."""
     return (
         isinstance(pair, list)
         and len(pair) == 2
@@ -234,7 +234,7 @@ def _is_pair(pair: object) -> bool:
 
 
 def _is_probe(entry: object) -> bool:
-    """Whether it is a bias, a time and a share, of which the last may be null."""
+    """Return whether `entry` is a list of a bias, a time and a share; the share may be null."""
     return (
         isinstance(entry, list)
         and len(entry) == 3

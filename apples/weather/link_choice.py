@@ -1,11 +1,11 @@
-"""Which links have to be measured before a decision: those that it can depend on.
+"""Choice of the links to measure before a decision: the links that can change it.
 
-A link that was never measured, or longer ago than it has been seen to hold, lies between two bounds. The plan
-made at the optimistic bounds is at least as fast as any plan can be. Where that plan, at the pessimistic bounds
-of its own links, is slower by no more than `TOLERANCE`, or than `WORTH_SECONDS` in the whole run, no measurement
-can lead to a plan that is better by more, and none is made; else its links are measured, and the plan is made
-again. This is lazy search: only edges of the path that would be best are evaluated (Dellin and Srinivasa 2016,
-LazySP).
+A link is uncertain if it was never measured, or if its last measurement is older than the series has been stable.
+Its values lie between two bounds. The plan at the optimistic bounds is at least as fast as any plan. If the
+pessimistic bounds of its own links slow that plan by at most `TOLERANCE`, or by at most `WORTH_SECONDS` in the
+whole run, no measurement can lead to a plan that is better by more, and none is made. Otherwise its links are
+measured, and the plan is made again. This is lazy search: it evaluates only the edges of the best candidate path
+(Dellin and Srinivasa 2016, LazySP).
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from dataclasses import dataclass, replace
 from nws import Forecast, Measurement, Weather
 
 TOLERANCE = 0.02
-"""Relative: no measurement is made that could change the iteration time of the plan by less."""
+"""Relative change of the plan's iteration time; a measurement that could change less is not made."""
 WORTH_SECONDS = 0.3
-"""No measurement is made that could shorten the run by less: measuring and planning again takes that long."""
+"""Time to measure and plan again; a measurement that could save less of the run is not made."""
 STEADY = 0.25
-"""A series holds as long as its values lie so close to the last, relative to it."""
+"""A series is stable while its values differ from the last by at most this part of it."""
 MIN_SECONDS, MAX_SECONDS = 60.0, 3600.0
-"""Bounds of the time for which a measured link is taken to hold."""
+"""Bounds of the time for which the last measurement of a link is valid."""
 MIN_MEASUREMENTS, MIN_ERROR = 3, 0.05
-"""Measurements before the error of a link's forecasts is used, and the smallest relative error that is."""
+"""Measurements before the error of a link's forecasts is used, and the smallest relative error used."""
 MAX_SPREAD = 10.0
 UNSEEN_SPREAD = 2.0
-"""How far a link may be from what was measured between other hosts of its two sites."""
+"""Assumed spread of a link around the measurement between other hosts of its two sites."""
 REVERSE_SPREAD = 10.0
-"""The same where only the other direction was measured: access lines send slower than they receive."""
+"""The same if only the other direction was measured: access lines send slower than they receive."""
 MAX_ROUNDS = 4
-"""Rounds of measuring for one decision; after them it is made with the links that are known."""
+"""Rounds of measuring for one decision; after them, the known links decide."""
 
 Pair = tuple[str, str]
 Propose = Callable[[Weather], "ProposedPlan | None"]
@@ -40,16 +40,16 @@ Propose = Callable[[Weather], "ProposedPlan | None"]
 
 @dataclass(frozen=True, slots=True)
 class ProposedPlan:
-    """What a blueprint would choose under a weather.
+    """The plan that a blueprint would choose under a weather.
 
     Attributes
     ----------
     hosts
         The chosen hosts in strip order.
     seconds
-        Given a weather: what an iteration of this plan would take.
+        Returns the iteration time of this plan under a weather, in seconds.
     iterations
-        How many the run makes.
+        Number of iterations of the run.
     """
 
     hosts: Sequence[str]
@@ -65,14 +65,14 @@ class ProposedPlan:
 
 @dataclass(frozen=True, slots=True)
 class LinkBounds:
-    """Between which values a link lies: how many times faster or slower than its forecast it may be.
+    """The bounds of a link: its forecast, and the factor by which it may be faster or slower.
 
     Attributes
     ----------
     latency, bandwidth
-        Seconds and bytes per second, as expected.
+        Forecast in seconds and in bytes per second.
     spread
-        At least 1.
+        The factor, at least 1.
     """
 
     latency: float
@@ -80,24 +80,24 @@ class LinkBounds:
     spread: float
 
     def optimistic(self) -> tuple[float, float]:
-        """Return the least latency and the greatest bandwidth it is believed to have."""
+        """Return the lower bound of the latency and the upper bound of the bandwidth."""
         return self.latency / self.spread, self.bandwidth * self.spread
 
     def pessimistic(self) -> tuple[float, float]:
-        """Return the greatest latency and the least bandwidth."""
+        """Return the upper bound of the latency and the lower bound of the bandwidth."""
         return self.latency * self.spread, self.bandwidth / self.spread
 
 
 UNKNOWN = LinkBounds(1e-3, 3e7, 300.0)
-"""A link of which nothing is known: 3 us to .3 s, 100 kB/s to 9 GB/s."""
+"""A link without any measurement: 3 us to 0.3 s, 100 kB/s to 9 GB/s."""
 
 
 def holds_for(series: Sequence[Measurement]) -> float:
-    """Return for how many seconds after it the last measurement of a link is believed.
+    """Return the number of seconds for which the last measurement of a link is valid.
 
-    For as long as the series has been seen to hold its value, so that a link that never changes is measured
-    after one, two, four minutes and at last once an hour, and one that changed begins anew. (HTTP caches take a
-    tenth of the time since the last change, RFC 9111, section 4.2.2; there a stale answer is not found out.)
+    This is the time for which the series has kept its value. A constant link is measured after one, two and four
+    minutes, and in the end once an hour; a link that changed starts again at one minute. (HTTP caches use a tenth
+    of the time since the last change, RFC 9111, section 4.2.2; they do not detect a stale answer.)
 
     Examples
     --------
@@ -116,10 +116,11 @@ def holds_for(series: Sequence[Measurement]) -> float:
 
 
 def spread_of(forecast: Forecast, age: float, held: float) -> float:
-    """Return how many times faster or slower than its forecast a link may be that was measured `age` ago.
+    """Return the factor by which a link measured `age` seconds ago may be faster or slower than its forecast.
 
-    Three mean errors of its forecasts, a quarter before it has met three measurements; it grows with the root of
-    the age as a random walk does, counted in the time the link has been seen to hold.
+    The base is three mean errors of its forecasts, or a quarter before three measurements have scored them. It
+    grows with the root of the age, like a random walk; the unit of the age is `held`, the seconds for which the
+    link has kept its value.
     """
     known = forecast.error is not None and forecast.samples >= MIN_MEASUREMENTS
     error = 3.0 * (forecast.error or 0.0) / forecast.value if forecast.value > 0 else MAX_SPREAD
@@ -128,7 +129,7 @@ def spread_of(forecast: Forecast, age: float, held: float) -> float:
 
 
 def under(weather: Weather, bounds: Mapping[Pair, LinkBounds], *, optimistic: bool) -> Weather:
-    """Return a weather in which the links of `bounds` have one end of them."""
+    """Return a weather with the links of `bounds` at their optimistic or at their pessimistic end."""
     latency, bandwidth = dict(weather.latency), dict(weather.bandwidth)
     for pair, one in bounds.items():
         ends = one.optimistic() if optimistic else one.pessimistic()
@@ -150,20 +151,20 @@ def measured_as_needed(
     rounds: int = MAX_ROUNDS,
     first: Callable[[set[Pair]], set[Pair]] = set,
 ) -> ProposedPlan | None:
-    """Measure links until the plan depends on none that is uncertain, or so often; return the plan then.
+    """Measure links until the plan depends on no uncertain link, at most `rounds` times; return the plan.
 
     Parameters
     ----------
     weather
-        Returns the forecasts, by what is known at the moment of the call.
+        Returns the forecasts from the measurements at the moment of the call.
     bounds
         Returns the bounds of every link that is uncertain at the moment of the call.
     propose
-        Returns the plan under a weather, None where there is none.
+        Returns the plan under a weather, or None if no plan is feasible.
     measure
-        Measures these links; one that cannot be measured is not asked for again.
+        Measures these links; a link that cannot be measured is not requested again.
     first
-        Returns those of some links to measure before the others, which may not have to be measured then.
+        Returns the subset of some links to measure first; their results may make the others unnecessary.
     """
     tried: set[Pair] = set()
     for _ in range(rounds):
@@ -172,10 +173,14 @@ def measured_as_needed(
         if not open_links:
             break
         best, worst = (under(known, uncertain, optimistic=end) for end in (True, False))
-        links = needed(propose(best), best, worst, open_links)  # of the plan that could be best
+        links = needed(
+            propose(best), best, worst, open_links
+        )  # links of the plan that could be best
         if not links:
             plan = propose(known)
-            links = needed(plan, best, worst, open_links)  # of that which would be made
+            links = needed(
+                plan, best, worst, open_links
+            )  # links of the plan that would be made now
             if not links:
                 return plan
         links = first(links)
@@ -187,10 +192,10 @@ def measured_as_needed(
 def needed(
     plan: ProposedPlan | None, best: Weather, worst: Weather, uncertain: Iterable[Pair]
 ) -> set[Pair]:
-    """Return the uncertain links of a plan, or none where a measurement of them gains nothing.
+    """Return the uncertain links of a plan; an empty set if their measurement gains nothing.
 
-    They are not worth it where they cannot make an iteration slower by more than `TOLERANCE`, nor the run by more
-    than `WORTH_SECONDS`.
+    It gains nothing if the links cannot slow an iteration by more than `TOLERANCE`, or the run by more than
+    `WORTH_SECONDS`.
     """
     links = plan.links & set(uncertain) if plan else set()
     if not plan or not links:

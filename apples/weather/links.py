@@ -1,4 +1,4 @@
-"""`LinkSensing`: the links between hosts that can be asked, measured as far as a decision needs them."""
+"""`LinkSensing`: measures the links between reachable hosts, as far as a decision needs them."""
 
 from __future__ import annotations
 
@@ -35,45 +35,45 @@ from nws import (
 
 LISTEN_SECONDS = 5.0
 PROBE_SECONDS = 5.0
-"""Of one sensor; a probe is three."""
+"""Time limit of one sensor; a probe runs three sensors."""
 MAX_BYTES = 1 << 24
-"""Of one probe: beyond 100 MB/s a transfer is shorter than 50 ms, which is exact enough for a row of a grid."""
+"""Size limit of one probe. Above 100 MB/s its transfer is shorter than 50 ms: exact enough for a row of a grid."""
 MAX_INTERPOLATED = 64
-"""Past it only what was measured is told: the table grows with the square."""
+"""Above this number of hosts only measured links are reported: the table grows with the square."""
 
 Pair = tuple[str, str]
 Table = Mapping[Pair, Forecast]
 Series = dict[SeriesName, list[Measurement]]
 Ask = Callable[..., SensorReply | None]
-"""``ask(host, verb, seconds, **what)``: the reply of a host's sensor process; what it measured is in `found`."""
+"""``ask(host, verb, seconds, **fields)``: the reply of a host's sensor process; its measurements go to `found`."""
 
 
 class LinkSensing:
-    """Measures links and forecasts them, from what is measured now and what is remembered.
+    """Measures links and forecasts them, from new and from stored measurements.
 
     Parameters
     ----------
     context
-        The host list, and whether remembered measurements are ignored.
+        The host list, and whether stored measurements are ignored.
     hosts
-        Names of the hosts that can be asked.
+        Names of the hosts with a sensor process.
     ask
-        Asks one of them.
+        Sends a request to the sensor process of a host.
     known, found
-        What is remembered of all links, and where what is measured now arrives.
+        The stored measurements of all links; the table that receives the new measurements.
     machine_of, most
-        The machine of each host that is a part of one; how many probes a machine can bear at once.
+        Host -> its machine, for hosts that share one; the number of probes that a machine runs at once.
     address_of
-        Where each host is reached by the others.
+        Returns the address at which other hosts reach a host.
 
     Attributes
     ----------
     reused
-        By link that the decision could depend on: the age in seconds of the measurement that was used again.
+        Link that the decision could depend on -> the age in seconds of its stored measurement.
     left_out
-        Links of the plan that nothing recent is known of, and that it does not depend on.
+        Links of the plan without a recent measurement; the plan does not depend on them.
     probed
-        Links that were measured now.
+        Links that this object measured.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class LinkSensing:
 
     @property
     def probed(self) -> set[Pair]:
-        """Links that were measured now."""
+        """Links that this object measured."""
         return {
             (name.host, name.peer)
             for name in self._found
@@ -112,22 +112,22 @@ class LinkSensing:
         }
 
     def tables(self) -> tuple[Table, Table]:
-        """Return the forecast latencies and bandwidths of all links that anything is known of."""
+        """Return the forecast latencies and bandwidths of all links with a measurement."""
         return self._forecasts.latency, self._forecasts.bandwidth
 
     def interpolated(self, weather: Weather) -> Weather:
-        """Return `weather` with a link between any two hosts that can be asked, or that links are known of."""
+        """Return `weather` with a link between any two hosts that have a sensor process or a measured link."""
         return interpolate_links(weather, self._sites, self._site_of)
 
-    # ---------------------------------------------------------------- what to measure
+    # ---------------------------------------------------------------- links to measure
     def measure_cliques(self) -> None:
-        """Measure the links of the cliques that are not known to hold: nobody knows what would be planned."""
+        """Measure the links of the cliques without a valid measurement; used while no plan is known."""
         wanted = set(nws.clique_pairs(self._site_of))
         self.measure({pair for pair in wanted if self._age_if_held(pair) is None})
         self._note(wanted)
 
     def measure_needed(self, weather: Callable[[], Weather], propose: Propose) -> None:
-        """Measure the links that the plan can depend on."""
+        """Measure the links that can change the plan."""
         plan = measured_as_needed(
             weather, self.bounds, propose, self.measure, first=self._one_per_site_pair
         )
@@ -164,11 +164,11 @@ class LinkSensing:
                 self.reused[pair] = age
 
     def _age_if_held(self, pair: Pair) -> float | None:
-        """Return the age of a link's last measurement while it is believed, else None."""
+        """Return the age of a link's last measurement while that is valid, else None."""
         return self._old[pair][0] if pair in self._old and self._old[pair][1] is None else None
 
     def bounds(self) -> dict[Pair, LinkBounds]:
-        """Return between what every link lies that was not measured now, or so lately that it is believed."""
+        """Return the bounds of every link without a valid measurement."""
         latency, bandwidth = self.tables()
         filled = self.interpolated(Weather(latency=latency, bandwidth=bandwidth))
         access = access_of(bandwidth, self._site_of)
@@ -191,13 +191,13 @@ class LinkSensing:
         return told
 
     def _is_between(self, pair: Pair, filled: Weather, access: Mapping[str, float]) -> bool:
-        """Whether what lies between their sites, not a host's own access, sets the rate of two hosts' link."""
+        """Return whether the path between the sites, not a host's access line, limits the rate of a link."""
         if self._site_of[pair[0]] == self._site_of[pair[1]] or pair not in filled.bandwidth:
             return False
         return all(filled.bandwidth[pair].value < access.get(host, 0.0) / 2 for host in pair)
 
     def _remembered(self) -> dict[Pair, tuple[float, LinkBounds | None]]:
-        """Return, for each remembered link, its age, and its bounds where it is older than it is believed."""
+        """Return each stored link with its age, and with its bounds if its measurement is no longer valid."""
         latency, bandwidth = self.tables()
         old: dict[Pair, tuple[float, LinkBounds | None]] = {}
         for pair in bandwidth.keys() & latency.keys():
@@ -210,9 +210,9 @@ class LinkSensing:
 
     # ---------------------------------------------------------------------- measuring
     def measure(self, wanted: Set[Pair]) -> None:
-        """Measure these links, as many at once as share nothing, once more where one is not as remembered."""
+        """Measure these links, disjoint links at once; repeat a probe that contradicts the stored series."""
         self._listen(sorted({host for pair in wanted for host in pair} - set(self._places)))
-        turns = nws.ProbeTurns(  # a run on this machine loads no cliques
+        turns = nws.ProbeTurns(  # loaded here: a run on this machine alone needs no cliques
             self._site_of,
             sorted(pair for pair in wanted if pair[1] in self._places),
             self._machine_of,
@@ -235,7 +235,7 @@ class LinkSensing:
         self._forecasts = self._forecast()
 
     def _listen(self, hosts: Sequence[str]) -> None:
-        """Let hosts be probed."""
+        """Have the sensor processes of hosts listen for probes."""
 
         def listen(host: str) -> tuple[str, int] | None:
             address = self._address_of(host)
@@ -262,12 +262,12 @@ class LinkSensing:
         )
 
     def _is_news(self, pair: Pair) -> bool:
-        """Whether what was measured of a link is unlike what is remembered: measured once more then."""
+        """Return whether the new measurements of a link contradict its stored series; then it is probed again."""
         name = SeriesName(BANDWIDTH_TCP, *pair)
         return history.is_news(self._known.get(name, ()), self._found.get(name, ()))
 
     def _forecast(self) -> Weather:
-        """Return the weather of the links, from what is remembered and what was measured by now."""
+        """Return the weather of the links from the stored and the new measurements."""
         memory = RingMemory()
         for name, measurements in history.all_of(self._known, self._found).items():
             if name.peer:
@@ -277,7 +277,7 @@ class LinkSensing:
 
 
 def _unseen(filled: Weather, pair: Pair, spread: float = UNSEEN_SPREAD) -> LinkBounds:
-    """Return the bounds of a link that was never measured, by what is known between its sites."""
+    """Return the bounds of a link that was never measured, from the links between its sites."""
     latency, bandwidth = filled.latency.get(pair), filled.bandwidth.get(pair)
     if latency is None or bandwidth is None:
         return UNKNOWN
@@ -287,11 +287,11 @@ def _unseen(filled: Weather, pair: Pair, spread: float = UNSEEN_SPREAD) -> LinkB
 def interpolate_links(
     weather: Weather, site_of: Mapping[str, str], hosts: Collection[str] = ()
 ) -> Weather:
-    """Return `weather` with a link between any two of `hosts`, and of those that links were measured of.
+    """Return `weather` with a link between any two hosts of `hosts` and of the measured links.
 
-    A pair that no probe crossed takes the forecast of the pair that was, between the same sites (the middle one
-    where there are several; in the other direction where there is none in this one), and no more bandwidth than
-    either host was seen to have in its own site.
+    A pair without a measurement takes the forecast of a measured pair between the same sites: the median of
+    several, or of the other direction if this direction has no measurement. Its bandwidth is at most the best
+    bandwidth measured for either host inside its own site.
     """
     measured = {host for pair in (*weather.latency, *weather.bandwidth) for host in pair}
     among = sorted((measured | set(hosts)) & set(site_of))
@@ -329,7 +329,7 @@ def _filled(
 
 
 def access_of(table: Table, site_of: Mapping[str, str]) -> dict[str, float]:
-    """Return the best bandwidth each host was seen to have inside its site."""
+    """Return the best measured bandwidth of each host inside its site."""
     best: dict[str, list[float]] = {}
     for (a, b), forecast in table.items():
         if site_of.get(a) == site_of.get(b):

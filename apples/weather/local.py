@@ -44,7 +44,7 @@ Cpus = tuple[int, ...]
 
 
 def quick_sample() -> Weather:
-    """Return the weather of `HERE`, this whole machine, from a few looks at its run queues, without a probe.
+    """Return the weather of `HERE`, this whole machine, from a few samples of its run queues, without a probe.
 
     Raises
     ------
@@ -122,7 +122,7 @@ class LocalSensing:
         self.remarks: tuple[str, ...] = ()
 
     def weather(self, over: float | None = None) -> Weather:
-        """Return the forecasts over some seconds, by the hosts of the list.
+        """Return the forecasts over `over` seconds, by the hosts of the list.
 
         The first call measures a few rounds; later calls forecast from the same measurements.
         """
@@ -200,6 +200,6 @@ def _cpus_name(cpus: Cpus) -> str:
 
 
 def _probe_name(cpus: Collection[int]) -> str:
-    """Return the `probe_name` of some CPUs of this machine; none named: all that this process may use."""
+    """Return the `probe_name` of some CPUs of this machine; without CPUs, of all that this process may use."""
     numbers = sorted(cpus or os.sched_getaffinity(0))
     return probe_name(own_machine(), f"CPUs {','.join(map(str, numbers))}")

@@ -1,4 +1,4 @@
-"""`RemoteSensing`: this moment's weather of other machines, asked of a sensor process on each over ssh."""
+"""`RemoteSensing`: the current weather of other machines, from a sensor process on each over ssh."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ from nws import (
 )
 
 ROUNDS = 3
-"""Of which each reads the run queue five times; before the first, up to three probes of 0.1 s."""
+"""Rounds of measuring; each reads the run queue five times. Up to three probes of 0.1 s precede the first."""
 ROUNDS_OF_A_PART = 2
-"""The same of a host that shares its machine with other hosts of the list: they wait for each other's probes."""
+"""The same for a host that shares its machine with other hosts of the list: they wait for each other's probes."""
 ROUNDS_WITHOUT_PROBE = 1
-"""The same where a probe is remembered: past looks are too, so the error of a forecast is known."""
+"""The same with a stored probe: earlier measurements are stored too, so the error of a forecast is known."""
 GREETING_SECONDS = 6.0
 SENSE_SECONDS = 10.0
 MAX_DELAY_SECONDS = 60.0
-"""Seconds; a measurement that is older when it comes is none of this moment."""
+"""Maximum age of a measurement when it arrives; an older one does not describe the current load."""
 MAX_WARNINGS = 5
 
 
 class RemoteSensing:
     """Measures other machines and the links between hosts of a list, once.
 
-    Every machine is measured at the same time; of hosts that are parts of one machine as many at once as leave
-    it a CPU. What was measured is remembered, and forecast from next time. Where it is known what would be
-    planned, only the links that the plan can depend on are measured (`apples.weather.link_choice`), else
-    those of the cliques; no two probes share a link (`nws.clique.sites`).
+    All machines are measured at the same time. Of the hosts on one machine, as many are measured at once as leave
+    it one CPU. The measurements are stored for later forecasts. If the plan is known, only the links that can
+    change it are measured (`apples.weather.link_choice`), else the links of the cliques. No two probes share a
+    link (`nws.clique.sites`).
 
     Parameters
     ----------
     context
-        The list, and the connections through which the hosts were looked at.
+        The host list, and the open connections to the checked hosts.
     seen
-        The findings on each host to be measured; a host that is unfit, or has no apples, is not measured.
+        The findings on each host to measure; an unfit host, or a host without apples, is not measured.
     propose
         Returns the plan under a weather; None: the plan is not known.
 
     Attributes
     ----------
     links
-        What was done about the links; None before the first weather.
+        The measurement of the links; None before the first weather.
     remembered
-        By host whose CPUs were not probed again: how many seconds ago they were.
+        Host with a stored CPU probe -> the age of the probe in seconds.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RemoteSensing:
         seen: Mapping[str, Fitness],
         propose: Propose | None = None,
     ) -> None:
-        assert context.connections is not None  # noqa: S101 - for the type checker: whoever looked has them
+        assert context.connections is not None  # noqa: S101 - for the type checker: the check of the hosts opened them
         self._context, self._list, self._connections = context, context.hosts, context.connections
         self._seen, self._propose = seen, propose
         self._warned = 0
@@ -94,18 +94,18 @@ class RemoteSensing:
 
     @property
     def measured_hosts(self) -> list[str]:
-        """Hosts that are measured."""
+        """Names of the hosts that are measured."""
         return [host.name for host in self._others]
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the sensors there could not see, each kind once; after the first weather."""
+        """Remarks of the sensors on figures that they could not read, each kind once; after the first weather."""
         return merge_remarks(self._remarks)
 
     def weather(self, over: float | None = None) -> Weather:
-        """Return the forecasts over so many seconds, from what was measured now and before.
+        """Return the forecasts over `over` seconds, from new and from stored measurements.
 
-        The first call measures; later ones ask the same measurements for another frame.
+        The first call measures; later calls forecast from the same measurements.
         """
         if not self._others:
             return Weather()
@@ -114,12 +114,12 @@ class RemoteSensing:
         return self._forecast(over)
 
     def _measure(self) -> None:
-        """Measure, remember, and make the forecasters of hosts and of links."""
+        """Measure, store the measurements, and make the forecasters of hosts and of links."""
         known, found = history.recall(self._list), Series()
         self._context.phase("hosts")
         sessions = self._sessions()
         self._sense(sessions, known, found)
-        # Looks are minutes apart: there is no period, and so no frame, to ask the default profile for.
+        # These measurements are minutes apart, without the fixed period that the default profile needs.
         self._service = NetworkWeatherService(RingMemory(), (), classic)
         for name, measurements in history.all_of(known, found).items():
             if not name.peer:
@@ -152,7 +152,7 @@ class RemoteSensing:
 
     # ------------------------------------------------------------------- asking
     def _sessions(self) -> dict[str, HostConnection]:
-        """Make all hosts sensor processes at once; leave out those that do not become one."""
+        """Start a sensor process on all hosts at once; leave out the hosts on which it fails."""
 
         def begin(name: str) -> HostConnection | None:
             connection = self._connections.get(name)
@@ -177,9 +177,9 @@ class RemoteSensing:
         known: Mapping[SeriesName, Sequence[Measurement]],
         found: Series,
     ) -> None:
-        """Measure CPUs and memory, machines side by side, of one machine as many parts as leave it a CPU.
+        """Measure CPUs and memory: all machines at once, and of one machine as many hosts as leave it one CPU.
 
-        A host whose CPU is not as remembered is measured again, with new probes.
+        If the CPU of a host contradicts its stored series, the host is measured again, with new probes.
         """
         turns, machine_of = dict[str, MachineTurns](), dict[str, str]()
         parts_of = dict[str, int]()
@@ -204,7 +204,7 @@ class RemoteSensing:
                 if not history.is_news(known.get(of_host, ()), found.get(of_host, ())):
                     self.remembered[name] = time.time() - probe.time
                     return None
-            # A probe of another load does not hold, and one reading may be of a bad moment.
+            # The stored probe is invalid under another load, and a single reading may catch a short spike.
             with turns[machine].taken(self._list[name].cpu):
                 reply = sense(name, ROUNDS if parts_of[machine] == 1 else ROUNDS_OF_A_PART, None)
             if reply is None or reply.bias is None:
@@ -216,17 +216,17 @@ class RemoteSensing:
         self._store(lambda: history.remember_probes(probed) if probed else None)
 
     def _cpus_of(self, parts: Sequence[str]) -> int:
-        """Return the CPUs of the machine that these hosts are parts of, as far as they may use them."""
+        """Return the number of usable CPUs of the machine that these hosts are parts of."""
         return max(self._seen[name].cpus for name in parts)
 
     def _address_of(self, host: str) -> str:
-        """Return where others reach a host, by its own word."""
+        """Return the address at which other hosts reach a host, as the host reports it."""
         return self._seen[host].address
 
     def _take(
         self, found: Series, session: HostConnection, do: str, within: float, /, **what: object
     ) -> SensorReply | None:
-        """Ask, and keep what was measured, by this machine's clock."""
+        """Send a request, and add the measurements of the reply to `found`, timed by this machine's clock."""
         answer = self._ask(session, do, within, **what)
         if answer is None:
             return None
@@ -239,7 +239,7 @@ class RemoteSensing:
         return reply
 
     def _is_its_own(self, measurement: Measurement, host: str) -> bool:
-        """Whether a host may say this: of itself, towards a host of the list, and possible at all."""
+        """Return whether a measurement is valid: of this host, towards a host of the list, and in range."""
         name = measurement.series
         known = name.peer is None or (name.peer != host and name.peer in self._list)
         share = name.resource in {AVAILABLE_CPU, CURRENT_CPU}
@@ -268,11 +268,11 @@ class RemoteSensing:
     def _forecast(self, over: float | None) -> Weather:
         """Return the weather of all hosts and links.
 
-        A link is probed once a plan: its next measurement is the next plan's, and no frame of this one.
+        A link is probed once a plan, so a link's forecast is for its next measurement, not for `over`.
         """
         assert self._service is not None  # noqa: S101 - for the type checker: made before it is asked
         assert self.links is not None  # noqa: S101
-        if over not in self._of_hosts:  # they are measured once, links again and again
+        if over not in self._of_hosts:  # hosts are measured once, links in several rounds
             self._of_hosts[over] = self._service.weather(over)
         weather, (latency, bandwidth) = self._of_hosts[over], self.links.tables()
         machines = self._machines()
@@ -302,28 +302,27 @@ class RemoteSensing:
 
 
 class MachineTurns:
-    """Lets parts of one machine be measured at once, as many as together want no more CPUs than it has to spare.
+    """A semaphore of CPUs: hosts on one machine are measured at once while their CPUs fit its spare CPUs.
 
     Parameters
     ----------
     cpus
-        How many it has to spare; whoever wants more than that has it alone.
+        Number of spare CPUs of the machine; a host that wants more is measured alone.
     """
 
     def __init__(self, cpus: float) -> None:
-        # Whole thousandths: sums of fractions do not return to their start, and the last waiter
-        # would wait for ever.
+        # In thousandths: rounding errors of float sums could keep the last waiter waiting for ever.
         self._free = self._cpus = self._thousandths(max(1.0, cpus))
         self._changed = Condition()
 
     @staticmethod
     def _thousandths(cpus: float) -> int:
-        """Return whole thousandths: sums of fractions would not come back to where they began."""
+        """Return CPUs in whole thousandths, rounded up."""
         return math.ceil(1000.0 * cpus)
 
     @contextmanager
     def taken(self, wanted: float) -> Iterator[None]:
-        """Wait until so many CPUs are to spare, and hold them."""
+        """Wait until `wanted` CPUs are spare, and hold them during the block."""
         held = min(self._thousandths(wanted), self._cpus)
         with self._changed:
             self._changed.wait_for(lambda: self._free >= held)
@@ -341,12 +340,12 @@ def share_memory(
     machines: Mapping[str, Sequence[str]],
     whole: Mapping[str, float],
 ) -> dict[str, Forecast]:
-    """Return each host's free memory: at most an equal part of its machine's where several are parts of it.
+    """Return each host's free memory; several hosts on one machine get at most an equal part of its memory each.
 
     Parameters
     ----------
     whole
-        What each machine has to give in all; where that is unknown, the most that a part of it sees.
+        Machine -> its bytes in all; if unknown, the largest free memory that one of its hosts reports.
     """
     told = dict(memory)
     for machine, names in machines.items():

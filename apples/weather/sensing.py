@@ -1,4 +1,4 @@
-"""`SensingContext`: whose weather is measured, through which connections, and how thoroughly.
+"""`SensingContext`: the hosts to measure, the connections to them, and the extent of the measurement.
 
 It loads no sensor and no ssh, so that a static plan can name it.
 """
@@ -55,7 +55,7 @@ class SensingContext:
     propose
         Returns the plan under some conditions: then only those links are measured that the plan can depend on.
     fresh
-        Whether everything is measured, whatever is remembered.
+        Whether stored measurements are ignored and everything is measured.
     log
         Receives a line for each host or link that could not be measured.
     phase

@@ -1,4 +1,4 @@
-"""The weather from a Network Weather Service that is configured, for the hosts of a list."""
+"""The weather from the configured Network Weather Service, for the hosts of a list."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEADLINE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Where the service is, what it is shown, and whose certificates are trusted."""
+    """URL of the service, the token for it, and the file of trusted certificates."""
 
     url: str
     token: str
@@ -26,20 +26,20 @@ class ServiceSettings:
 
 
 def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSettings | None:
-    """Return the service that is configured; None if there is none.
+    """Return the settings of the configured service; None without a service.
 
-    ``NWS_SERVICE`` (URL), ``NWS_TOKEN_FILE`` and ``NWS_CA``; without the first the one that
-    ``nws serve`` runs for this user on this machine. An empty ``NWS_SERVICE`` means none.
+    The settings are ``NWS_SERVICE`` (URL), ``NWS_TOKEN_FILE`` and ``NWS_CA``. The default of the first is the
+    service that ``nws serve`` runs for this user on this machine. An empty ``NWS_SERVICE`` means no service.
 
     Raises
     ------
     UsageError
-        A service without a token that can be read, by this user alone.
+        The token of the service cannot be read, or other users can read it.
     """
     url = environment.get("NWS_SERVICE")
     try:
         home = state.directory() / "nws"
-    except OSError:  # nobody can have left a service's address where no folder can be
+    except OSError:  # without a state directory, no service of this user has stored its address
         home = Path(os.devnull)
     if url is None:
         try:
@@ -60,14 +60,14 @@ def service_settings(environment: Mapping[str, str] = os.environ) -> ServiceSett
 
 
 def ask(settings: ServiceSettings, over: float | None) -> Weather:
-    """Return the weather of a service over so many seconds: what is stale there is not in it.
+    """Return the weather of a service over `over` seconds; stale series are left out.
 
     Raises
     ------
     UsageError
-        It refuses us: the address, the token or its scope is wrong. Permanent.
+        The service rejects the request: the address, the token or its scope is wrong. Permanent.
     ServiceError
-        It does not answer, or cannot now. Transient.
+        The service does not answer, or is temporarily unable to. Transient.
     """
     from nws import Client, ServiceError  # noqa: PLC0415 - an HTTP client, where there is a service
 
@@ -89,10 +89,10 @@ def ask(settings: ServiceSettings, over: float | None) -> Weather:
 
 
 def by_names_of(hosts: Sequence[Host], weather: Weather) -> Weather:
-    """Return the part of a weather that is of these hosts, under the names that the list gives them.
+    """Return the part of a weather that belongs to these hosts, under their names in the list.
 
-    A host of the list is the host of that name, else, if it is not a part of a machine, the one that
-    is named as its address.
+    A host of the list matches the host of that name in the weather. A host without CPUs in its list entry also
+    matches by its address.
     """
     known = {*weather.cpu, *weather.free_memory}
     known |= {end for pair in (*weather.latency, *weather.bandwidth) for end in pair}

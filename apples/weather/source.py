@@ -31,7 +31,7 @@ def read_weather(path: str | Path, hosts: HostList) -> Weather:
     Raises
     ------
     UsageError
-        The file cannot be read or is no weather, or has an entry of a host that the list does not have; names
+        The file cannot be read, is not a weather, or has an entry of a host that is not in the list; names
         the field. Permanent.
     """
     try:
@@ -46,7 +46,7 @@ def read_weather(path: str | Path, hosts: HostList) -> Weather:
 
 
 def _check_hosts(weather: Weather, path: str | Path, hosts: HostList) -> None:
-    """Raise an error about the first entry of a host that the list does not have: no plan would read it."""
+    """Reject an entry of a host that is not in the list, because no plan would read it."""
     known = sorted(host.name for host in hosts)
     tables = {each.name: getattr(weather, each.name) for each in fields(weather)}
     unknown = [
@@ -76,11 +76,11 @@ def _check_hosts(weather: Weather, path: str | Path, hosts: HostList) -> None:
 
 
 class WeatherSource:
-    """The live weather of a host list: from the service that is configured, else measured now.
+    """The live weather of a host list: from the configured service, else measured now.
 
-    Hosts that the service knows nothing current of are measured: in this process where they are this
-    machine, over ssh where they are other machines that can be asked. Those that cannot are taken from
-    the host list. `notes` says so, and why. When the service does not answer, that holds for all.
+    A host without current series at the service is measured: in this process if it is this machine, over ssh if it
+    is another reachable machine. All others have the values of the host list, and a note gives the reason. If the
+    service does not answer, this applies to all hosts.
 
     Parameters
     ----------
@@ -90,14 +90,14 @@ class WeatherSource:
     Attributes
     ----------
     seen
-        By host: what was found on those that were looked at.
+        Host -> the findings of its check, for the checked hosts.
     looked
-        What was measured over ssh and what was not, for the record of a plan; empty where nothing was.
+        The hosts and links measured over ssh, and those left out, for the record of a plan; empty without ssh.
 
     Raises
     ------
     UsageError
-        The service refuses us. Permanent.
+        The service rejects the request. Permanent.
     LaunchError
         This machine cannot be measured.
     """
@@ -112,7 +112,7 @@ class WeatherSource:
         self._down = ""
 
     def conditions(self, over: float | None = None) -> Conditions:
-        """Return the conditions over so many seconds; None: the next measurement."""
+        """Return the conditions over `over` seconds; None: up to the next measurement."""
         told, service, hosts = self._told(over), self.context.service, self.context.hosts
         source = service.url if service and told.cpu else "this process"
         unknown = [host for host in hosts if host.name not in told.cpu]
@@ -156,7 +156,7 @@ class WeatherSource:
         return conditions(told)
 
     def _machines(self, here: Sequence[Host]) -> dict[str, str]:
-        """Return which machine each host is a part of: this one, what was found there, else its address."""
+        """Return the machine of each host: this machine, the machine that its check found, else its address."""
         own = {host.name for host in here}
         found = {name: one.machine for name, one in self.seen.items() if one.machine}
         return {
@@ -167,7 +167,7 @@ class WeatherSource:
         }
 
     def _told(self, over: float | None) -> Weather:
-        """Return what the service knows."""
+        """Return the weather of the service; an empty one without a service that answers."""
         service = self.context.service
         if service is None or self._down:
             return Weather()
@@ -182,7 +182,7 @@ class WeatherSource:
     def _notes(
         self, unknown: Sequence[Host], far: Sequence[Host], here: Sequence[Host]
     ) -> Iterator[str]:
-        """Yield what is to be said of hosts that the service does not tell of."""
+        """Yield the notes on hosts without series at the service."""
         behind = [host for host in unknown if host.queue_seconds is not None and host not in far]
         if behind:
             names = listed(host.name for host in behind)
@@ -226,7 +226,7 @@ class WeatherSource:
     def _look_at(
         self, far: Sequence[Host], conditions: Callable[[Weather], Conditions]
     ) -> RemoteSensing:
-        """Look at other machines, measure them, and return what knows their weather from then on."""
+        """Check and measure other machines; return the object that forecasts their weather from then on."""
         context = self.context
         with ExitStack() as stack:
             connections = context.connections or stack.enter_context(HostConnections())
@@ -247,7 +247,7 @@ class WeatherSource:
 
     @property
     def looked(self) -> dict[str, Any]:
-        """What was measured over ssh and what was not; empty where nothing was."""
+        """The hosts and links measured over ssh, and those left out; empty without ssh."""
         if self._remote is None:
             return {}
         links = self._remote.links
@@ -263,14 +263,14 @@ class WeatherSource:
 
 
 def probe_notes(remembered: Mapping[str, float]) -> Iterator[str]:
-    """Yield what is to be said of hosts whose CPUs were probed for a decision before this one."""
+    """Yield the note on hosts with a stored CPU probe of an earlier decision."""
     if remembered:
         oldest = duration(max(remembered.values()))
         yield f"CPU probe of {listed(remembered)}: remembered, made up to {oldest} ago (--fresh probes)"
 
 
 def link_notes(remote: RemoteSensing) -> Iterator[str]:
-    """Yield what is to be said of links that a plan uses and that were not measured for it."""
+    """Yield the notes on links of a plan that were not measured for it."""
     links = remote.links
     if links is None:
         return

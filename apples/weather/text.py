@@ -1,4 +1,4 @@
-"""What the weather service answers, and how good its forecasts would have been, in words."""
+"""The answers of the weather service, and the scores of a backtest, as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from apples.weather.documents import BacktestedSeries, ForecastErrors
 
 SHOWN = 5
-"""Predictors of the league table that are shown."""
+"""Maximum number of predictors in a league table."""
 
 Document = Mapping[str, Any]
 
@@ -85,13 +85,13 @@ WORDS: Mapping[str, Callable[[float], str]] = {
     nws.CONNECT_TIME_TCP: duration,
     nws.QUOTA_PERIOD: duration,
 }
-"""What a resource is counted in, where that has a unit."""
+"""The format of a resource with a unit."""
 
 
 def top_text(found: Document, width: int, blocks: bool) -> str:
-    """Return series, a line each: value, forecast, and the band on a scale that those of a kind share.
+    """Return a line per series: value, forecast, and the band on a scale that all series of a resource share.
 
-    Shares are drawn from 0 to 1, all else from 0 to the largest of its kind that is shown.
+    The scale of a CPU share or a loss is 0 to 1; any other scale is 0 to the largest value shown of that resource.
     """
     rows = found["series"]
     most: dict[str, float] = {}
@@ -151,7 +151,7 @@ def _horizon(one: Document) -> str:
 
 
 def series_text(series: Sequence[Document]) -> str:
-    """Return how fresh series are and what is kept of them, a line each."""
+    """Return a line per series: its latest value and age, and the number of stored measurements."""
     return "\n".join(
         f"{one['series']}  {quantity(one['series'], one['latest'])}  {one['state']}, "
         f"{ago(one['age'])} old; "
@@ -163,12 +163,12 @@ def series_text(series: Sequence[Document]) -> str:
 def _moment(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):  # a stamp of no year that there is
+    except (OverflowError, ValueError, OSError):  # a time outside the calendar
         return f"{seconds:.6g}"
 
 
 def measurements_csv(found: Document, band: bool = False) -> str:
-    """Return measurements as CSV, every figure in full; of a grid also what was least and greatest."""
+    """Return measurements as CSV in full precision; with `band`, also the range of each point."""
     columns = [found["times"], found["values"]]
     if band and found.get("lows") is not None:
         columns += [found["lows"], found["highs"]]
@@ -178,7 +178,7 @@ def measurements_csv(found: Document, band: bool = False) -> str:
 
 
 def service_text(status: Document, sensors: Sequence[Document]) -> str:
-    """Return how a service is, who reports to it, and what is wrong."""
+    """Return the state of a service, its sensors, and its problems."""
     head = (
         f"{status['status']}: {status['series']} series, {status['measurements']} measurements, "
     )

@@ -209,7 +209,7 @@ def _named(client: Client, patterns: tuple[str, ...]) -> list[str]:
 
 
 def checked_series(text: str) -> str:
-    """Return the name of a series; UsageError if it is none."""
+    """Return the name of a series; raise UsageError if it is invalid."""
     try:
         return str(SeriesName.parse(text))
     except ValueError as error:
@@ -282,7 +282,7 @@ def _check_url(url: str) -> None:
 
 
 HEAD_LINES = 3
-"""Lines of `top` that are no series."""
+"""Lines of `top` above and below the series."""
 
 
 @command(rules=(Excludes("--every", "--once"), Excludes("--every", "--json")))

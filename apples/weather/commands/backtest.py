@@ -1,4 +1,4 @@
-"""``nws backtest``: how good forecasts of a recorded series would have been."""
+"""``nws backtest``: score the forecasters on a recorded series."""
 
 from __future__ import annotations
 

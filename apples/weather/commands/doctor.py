@@ -33,7 +33,7 @@ UNFIT = 4
 LITTLE_ROOM = 1 << 30
 NO_ROOM = 100 << 20
 SOON = 14 * 86400.0
-"""Seconds before a certificate or a token ends that are worth a word."""
+"""Seconds before the expiry of a certificate or token at which the warnings begin."""
 NAMED = 5
 """Maximum number of series in a finding; the others are counted."""
 
@@ -65,7 +65,7 @@ def doctor(
 def _here(home: Path, service: str | None, directory: Path | None) -> Iterator[Finding]:
     """Yield the findings in the directory of a service on this machine."""
     if service is not None and directory is None:
-        return  # one somewhere else
+        return  # the service runs on another machine
     if not home.is_dir():
         yield Finding("directory", "warn", f"{home} is not there", "nws serve makes it")
         return

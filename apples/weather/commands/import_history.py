@@ -1,4 +1,4 @@
-"""``nws import``: the past of hosts that Prometheus watched, so that forecasts begin warm."""
+"""``nws import``: store past measurements, for example of Prometheus, so that forecasts start with a history."""
 
 from __future__ import annotations
 

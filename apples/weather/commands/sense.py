@@ -38,7 +38,7 @@ FORWARDED = (
     "prometheus",
     "rounds",
 )
-"""Options of ``nws sense`` that the sensor's process understands as they are."""
+"""Options of ``nws sense`` that the sensor process receives unchanged."""
 
 
 SENSOR_OPTIONS = [f"--{name.replace('_', '-')}" for name in FORWARDED if name != "rounds"]
@@ -50,7 +50,7 @@ SENSOR_RULES = (
     *(Requires(name, "--service") for name in ("--token-file", "--ca", "--site", "--listen")),
     Requires("--bytes-per-day", "--listen"),
 )
-"""A weather that is printed once is measured on this machine only, by no option of a sensor."""
+"""The options of a sensor do not apply to a weather that is printed once."""
 
 
 @command(
@@ -128,7 +128,7 @@ def sense(
         given |= {"service": service, "token_file": _token_file(token_file)}
         if not _is_typed("ca") and str(service).lower().startswith("http:"):
             given["ca"] = None  # NWS_CA is for services with TLS
-    # The process that stays is a fresh one: it has never loaded click or NumPy.
+    # A fresh process, without click and NumPy in its memory, runs the sensor.
     command = [sys.executable, "-P", "-m", "nws.sensing", *_typed(given)]
     return os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
 

@@ -27,9 +27,9 @@ from nws import (
 )
 
 PAGES = "apples.weather.pages.service"
-"""What answers browsers; found by its name, as commands are: neither face of the library imports the other."""
+"""The module that answers browsers, named like a command: neither front end of the library imports the other."""
 KEPT_SECONDS = 400 * 86400.0
-"""Default of ``--age``: as long as means of an hour are kept."""
+"""Default of ``--age``: the age up to which the service stores hourly means."""
 
 
 @command(
@@ -156,7 +156,7 @@ def _run(home: Path, listen: nws.Listen, database: dict[str, Any], period: float
         )
     url = home / "url"
     if not is_in_use(home):
-        with suppress(OSError):  # of a service that was killed: this one starts only now
+        with suppress(OSError):  # left by a killed service
             url.unlink()
     serving = nws.Serving(
         home, listen, period=period, database=database, own_process=True, pages=pages.add

@@ -1,4 +1,4 @@
-"""``nws load``: what every host of a list has left, and what jobs have and use there, as text too."""
+"""``nws load``: the load and the free part of every host of a list, and the use of jobs there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from apples.weather.load.series import LoadReporter
 from apples.weather.load.snapshot import NOBODY, NodeSnapshot
 
 SILENT_SECONDS = 15.0
-"""For a host to be heard for the first time, beside the time that its snapshots take."""
+"""Time limit for the first snapshot of a host, beside the time that its snapshots take."""
 ATTRIBUTES = ("cpu", "memory", "swap", "disk", "network")
 
 
@@ -73,7 +73,7 @@ def load(
 ) -> int:
     """Show the load and the free CPUs of every host, and the CPUs and memory that jobs use there.
 
-    With --service all of it is also series of that service, and so forecast: see nws top 'capacity*'.
+    With --service, the service also stores these figures as series and forecasts them: see nws top 'capacity*'.
 
     Example: nws load --hosts hosts.toml --watch
     """
@@ -113,14 +113,14 @@ def load(
             return 0
     if not shows:
         document = heard.document(snapshots, every)
-        if service:  # no problem is in the answer alone
+        if service:  # a problem must not appear in the answer alone
             heard.say_problems()
         show_answer(document, lambda: monitor_text(document, ranks), json)
     return 0
 
 
 class _Heard:
-    """What the monitor has said of each host last."""
+    """The latest snapshot and problem of each host."""
 
     def __init__(self, names: list[str]) -> None:
         self._names = names
@@ -137,12 +137,12 @@ class _Heard:
             self._changed.notify_all()
 
     def enough(self, rounds: int | None) -> bool:
-        """Whether every host that was heard was heard so often."""
+        """Return whether each host with a snapshot has at least `rounds` of them."""
         with self._changed:
             return rounds is not None and min(self._counts.values(), default=0) >= rounds
 
     def say_problems(self) -> None:
-        """Say what is wrong and was not said yet."""
+        """Print the problems that were not printed yet."""
         with self._changed:
             problems = {*self._problems.items()}
         for machine, text in sorted(problems - self._said):
@@ -156,7 +156,7 @@ class _Heard:
             self._changed.notify_all()
 
     def wait(self, seconds: float) -> None:
-        """Wait until every host was heard, or for so long."""
+        """Wait until every host has a snapshot, at most `seconds`."""
         with self._changed:
             self._changed.wait_for(
                 lambda: all(name in self._last for name in self._names), seconds
@@ -201,7 +201,7 @@ def _host(one: NodeSnapshot) -> MonitoredHost:
 
 
 def monitor_text(document: MonitorDocument, ranks: bool = False) -> str:
-    """Return a line a host, a line a job and host, if wanted a line a rank, then what is wrong."""
+    """Return a line per host, a line per job and host, with `ranks` a line per rank, then the problems."""
     head = ("host", "CPUs", "wanted", *ATTRIBUTES, "C", "L")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""The master of the load monitor: hears the slaves of all hosts, and knows the means of their latest snapshots."""
+"""The master of the load monitor: receives the snapshots of all slaves and averages the latest of each host."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from typing import Final
 from apples.errors import ApplesError, UsageError
 from apples.weather.load.snapshot import MAX_BYTES, NodeSnapshot, read_line
 
-# Five snapshots: a process of a daemon that one glance in ten catches makes a load of 0.1, enough
-# to move a job without the standard error of `errors`.
+# Five snapshots: a daemon process that one sample in ten catches makes a load of 0.1. Without the
+# standard error of `errors`, this would suffice to move a job.
 WINDOW: Final = 5
-"""l: snapshots of which a mean is taken."""
+"""l: number of snapshots in a mean."""
 AGAIN_SECONDS: Final = 10.0
-"""Until a slave that has ended is started again."""
+"""Delay before a slave that ended is restarted."""
 END_SECONDS: Final = 2.0
 
 
 class RecentMean:
     """The mean of the latest l values of several quantities, by recursion: M_t = M_(t-1) + (x_t - x_(t-l)) / l.
 
-    A quantity that a value does not have counts as 0 there. As long as there are fewer than l it is their mean.
+    A quantity that a value lacks counts as 0 there. Of fewer than l values, it is the mean of all.
 
     Parameters
     ----------
     window
-        l.
+        The number l.
 
     Examples
     --------
@@ -49,11 +49,11 @@ class RecentMean:
 
     @property
     def count(self) -> int:
-        """Of how many values it is the mean."""
+        """Number of values in the mean."""
         return len(self._latest)
 
     def add(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Take in the next value; return the means."""
+        """Add the next value; return the means."""
         full = len(self._latest) == self._window
         gone = self._latest.popleft() if full else {}
         self._latest.append(values)
@@ -68,7 +68,7 @@ class RecentMean:
         return dict(means)
 
     def errors(self) -> dict[str, float]:
-        """Return the standard error of each mean, as if the values were independent; of fewer than two none."""
+        """Return the standard error of each mean, as if the values were independent; empty below two values."""
         size = len(self._latest)
         if size < 2:
             return {}
@@ -79,7 +79,7 @@ class RecentMean:
 
 
 class LoadMonitor:
-    """Keeps a slave on each machine, and says what it measures.
+    """Keeps a slave running on each machine, and passes on its snapshots.
 
     Parameters
     ----------
@@ -88,17 +88,17 @@ class LoadMonitor:
     hear
         Called from any thread with each new snapshot of a host, its figures the means of the latest.
     window
-        Of how many snapshots.
+        Number of snapshots in a mean.
     least
-        A host is not spoken of before it has so many.
+        Minimum number of snapshots of a host before `hear` is called for it.
     problem
-        Called from any thread with what is wrong with a machine's slave, when that has changed; empty: nothing.
+        Called from any thread with a machine and the fault of its slave, when the fault changes; empty: no fault.
     each
-        Called from any thread with each snapshot as it was taken; None: nobody asks.
+        Called from any thread with each single snapshot; None: not called.
     again_seconds
-        Time after which a slave that ended is started again.
+        Delay before a slave that ended is restarted.
     end_seconds
-        Time that slaves have to end when they are asked to; then they are killed.
+        Time limit for slaves to end after SIGTERM; then they are killed.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LoadMonitor:
         hear: Callable[[NodeSnapshot], None],
         window: int = WINDOW,
         least: int = WINDOW,
-        problem: Callable[[str, str], None] = lambda machine, text: None,  # noqa: ARG005 - nobody asks
+        problem: Callable[[str, str], None] = lambda machine, text: None,  # noqa: ARG005 - no receiver
         each: Callable[[NodeSnapshot], None] | None = None,
         *,
         again_seconds: float = AGAIN_SECONDS,
@@ -119,7 +119,7 @@ class LoadMonitor:
         self._lock = threading.Lock()
         self._slaves: dict[str, _Slave] = {}
         self._left: list[_Slave] = []
-        """Slaves of machines that left, some of which may not have ended yet."""
+        """Slaves of machines that left; some may still run."""
         self._ended = False
         for machine, argv in slaves.items():
             self.join(machine, lambda argv=argv: argv)  # type: ignore[misc]
@@ -131,12 +131,12 @@ class LoadMonitor:
         self.close()
 
     def join(self, machine: str, command: Callable[[], Sequence[str]]) -> None:
-        """Keep a slave on one more machine, unless there is one.
+        """Start a slave on one more machine, unless it has one.
 
         Parameters
         ----------
         command
-            Its command line, asked for each time that it is started.
+            Returns its command line; called at each start and restart.
         """
         with self._lock:
             if self._ended or machine in self._slaves:
@@ -148,16 +148,16 @@ class LoadMonitor:
             slave.thread.start()
 
     def leave(self, machine: str) -> None:
-        """End the slave on a machine, if there is one; nothing is said of it any more."""
+        """End the slave on a machine, if it has one; its problems are no longer reported."""
         with self._lock:
             slave = self._slaves.pop(machine, None)
             if slave is not None:
                 slave.end()
                 self._left = [one for one in (*self._left, slave) if one.runs()]
-                self._problems.pop(machine, None)  # said again of one that comes back
+                self._problems.pop(machine, None)  # reported again if the machine comes back
 
     def close(self) -> None:
-        """End all slaves, those of machines that left too; what does not end when it is asked to is killed."""
+        """End all slaves, also those of machines that left; kill a slave that does not end in time."""
         with self._lock:
             self._ended = True
             slaves = [*self._slaves.values(), *self._left]
@@ -182,14 +182,14 @@ class LoadMonitor:
                 text = self._follow(slave, slave.command())
             except ApplesError as error:
                 text = str(error)
-            except Exception as error:  # noqa: BLE001 - of its command line; it is asked for again
+            except Exception as error:  # noqa: BLE001 - from `command`, which is called again
                 text = f"{type(error).__name__}: {error}"
             if not slave.ending.is_set():
                 self._problem(slave.machine, text)
                 slave.ending.wait(self._again_seconds)
 
     def _follow(self, slave: _Slave, argv: Sequence[str]) -> str:
-        """Hear a slave until it ends; return why it did."""
+        """Read the snapshots of a slave until it ends; return the reason for its end."""
         means: dict[str, _HostMeans] = {}
         try:
             with self._lock:
@@ -234,7 +234,7 @@ class LoadMonitor:
 
 @dataclass
 class _Slave:
-    """A machine's slave, and who keeps it there."""
+    """The slave of a machine, with its process and the thread that restarts it."""
 
     machine: str
     command: Callable[[], Sequence[str]]
@@ -243,18 +243,18 @@ class _Slave:
     thread: threading.Thread | None = None
 
     def runs(self) -> bool:
-        """Whether it has not ended yet."""
+        """Return whether its thread still runs."""
         return self.thread is not None and self.thread.is_alive()
 
     def end(self) -> None:
-        """Have it not be started again, and end it."""
+        """Prevent a restart, and end the process."""
         self.ending.set()
         if self.process is not None:
             self.process.terminate()
 
 
 class _HostMeans:
-    """The means of a host's snapshots."""
+    """The means of the latest snapshots of a host."""
 
     def __init__(self, window: int) -> None:
         self._wanting, self._parts = RecentMean(window), RecentMean(window)

@@ -1,4 +1,4 @@
-"""What policies are shown of the nodes that the hosts of a list are."""
+"""The nodes that a scheduling policy sees, made of the hosts of a list."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from apples.scheduling.policy import NodeLoad
 
 
 def known_nodes(hosts: Iterable[Host]) -> dict[str, NodeLoad]:
-    """Return what a policy is shown of the hosts of a list by name, their loads left out.
+    """Return the node of each host by name, as a policy sees it, without its load.
 
     Examples
     --------

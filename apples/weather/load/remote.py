@@ -1,4 +1,4 @@
-"""The slaves of the load monitor: their command lines, for the parts of this machine and for others over ssh."""
+"""Command lines of the load monitor's slaves: one for the hosts on this machine, one over ssh for each other."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ HERE = "this machine"
 
 
 def load_slaves(hosts: HostList, far: Collection[Host], every: float) -> dict[str, list[str]]:
-    """Return the command line of the slave of each machine: one for all hosts that are parts of this one.
+    """Return the command line of the slave of each machine: all hosts on this machine share one.
 
     Parameters
     ----------
     far
-        Those of the list that are other machines; each needs a Python with apples.
+        Hosts of the list on other machines; each needs a Python with apples.
     every
         Seconds between two snapshots.
     """
@@ -35,7 +35,7 @@ def load_slaves(hosts: HostList, far: Collection[Host], every: float) -> dict[st
 
 
 def load_slave(hosts: HostList, host: Host, every: float) -> list[str]:
-    """Return the command line of the slave of one host of a list alone, a part of this machine or another."""
+    """Return the command line of a slave for a single host of a list, on this machine or another."""
     one = replace(hosts, hosts=(host,))
     (command,) = load_slaves(one, () if is_here(host) else (host,), every).values()
     return command

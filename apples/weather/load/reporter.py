@@ -1,6 +1,6 @@
 """``python -m apples.weather.load.reporter HOSTS``: the monitor's slave, a snapshot a line until its input ends.
 
-HOSTS is a JSON object: the names of the hosts that this machine is or has, each with its processors (none: all).
+HOSTS is a JSON object: each host on this machine with a list of its processors (empty: all).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from apples.weather.load.snapshot import NodeSampler, line_of
 
 EVERY_SECONDS = 2.0
 GLANCES = 2
-"""At who wants a processor, of which each snapshot has the mean."""
+"""Samples of the processes that want a processor; each snapshot has their mean."""
 
 
 def main() -> int:
-    """Take snapshots until whoever asked for them is gone."""
+    """Print snapshots until standard input or output closes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("hosts", type=json.loads)
     parser.add_argument("--every", type=float, default=EVERY_SECONDS)
@@ -37,7 +37,7 @@ def main() -> int:
                 sys.stdout.write(line_of(sampler.snapshot()))
                 sys.stdout.flush()
         except (BrokenPipeError, KeyboardInterrupt):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing more is flushed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python flushes stdout at exit
             return 0
 
 

@@ -1,10 +1,10 @@
-"""The load monitor's snapshots as series of the weather service, where they are forecast like all others.
+"""Snapshots of the load monitor as series of the weather service, which forecasts them like all others.
 
-capacityCpu/ada           part of ada's processors that is free, c_ij; so Memory, Swap, Disk, Network
-wantedCpus/ada            processes that want a processor of ada's
+capacityCpu/ada           free part of ada's processors, c_ij; also Memory, Swap, Disk, Network
+wantedCpus/ada            processes that want a processor of ada
 wantedCpus/ada/1f2e3d4c   those of a job
 usedCpus/ada/1f2e3d4c     processor time a second of the job's processes there
-usedMemory/ada/1f2e3d4c   what they have, bytes
+usedMemory/ada/1f2e3d4c   their resident bytes
 usedCpus/ada/1f2e3d4c.rank3, usedMemory/ada/1f2e3d4c.rank3
 """
 
@@ -28,11 +28,11 @@ from nws import (
 )
 
 MAX_SERIES: Final = 5000
-"""That a monitor names in all: jobs come and go, and what a service has once taken it keeps."""
+"""Maximum number of series of one monitor: jobs come and go, but the service keeps every series."""
 SHORTEST_SECONDS: Final = 1e-3
-"""Between two snapshots of which a rate is made."""
+"""Minimum interval of two snapshots for a rate."""
 MAX_WAITING: Final = 1000
-"""Snapshots that wait for a message to end."""
+"""Maximum number of snapshots that wait while a message is sent."""
 
 
 class LoadSeries:
@@ -41,12 +41,12 @@ class LoadSeries:
     Parameters
     ----------
     most
-        Series that it names in all; of further ones nothing is said.
+        Maximum number of series; further series are left out.
 
     Attributes
     ----------
     problem
-        Why something is not among them, the last reason; empty: nothing is left out.
+        Reason for the latest omission; empty: nothing is left out.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class LoadSeries:
         self.problem = ""
 
     def measurements(self, one: NodeSnapshot) -> list[Measurement]:
-        """Return what a snapshot says, one as it was taken and no mean; processor time from the second on."""
+        """Return the measurements of a single snapshot, not of a mean; CPU use from the second snapshot on."""
         found = []
         for resource, peer, value in self._values(one):
             name = self._name(resource, one.host, peer)
@@ -89,7 +89,7 @@ class LoadSeries:
         self._before = elsewhere | now
 
     def _cpus(self, one: NodeSnapshot, peer: str, has: ProcessCapacity) -> float | None:
-        """Return the processor time a second since the snapshot before; None where processes of then are gone."""
+        """Return the processor time a second since the previous snapshot; None if processes have ended since."""
         then, seconds = self._before.get((one.host, peer), (one.time, 0.0))
         if one.time - then < SHORTEST_SECONDS or has.cpu_seconds < seconds:
             return None
@@ -109,7 +109,7 @@ class LoadSeries:
 
 
 class LoadReporter:
-    """Sends snapshots to a weather service, in a thread of its own: one that is away holds nobody up.
+    """Sends snapshots to a weather service, in a thread of its own, so that a slow service delays no caller.
 
     Parameters
     ----------
@@ -118,8 +118,8 @@ class LoadReporter:
     every
         Seconds between two messages.
     problem
-        Called from that thread with what is wrong with the service or the series, when that has changed; empty:
-        nothing.
+        Called from that thread with the fault of the service or of a series, when the fault changes; empty: no
+        fault.
     """
 
     def __init__(self, store: Client, every: float, problem: Callable[[str], None]) -> None:
@@ -131,11 +131,11 @@ class LoadReporter:
         self._thread.start()
 
     def hear(self, one: NodeSnapshot) -> None:
-        """Take a snapshot in, from any thread."""
+        """Queue a snapshot; safe from any thread."""
         self._heard.append(one)
 
     def close(self) -> None:
-        """Send what is left, once."""
+        """Send the queued snapshots once, and stop."""
         self._ending.set()
         self._thread.join()
 

@@ -1,7 +1,7 @@
-"""What is wanted of a node and what of it is left, from the kernel's own figures: one snapshot.
+"""One snapshot of a node: the demand on it and its free part, from figures of the kernel.
 
-The slave of Dynamite's monitor (`apples.weather.load.reporter`) takes snapshots of the machine it runs on, for
-each host that this is or is a part of. A process with a job's mark counts for that job, every other for nobody's.
+The slave of Dynamite's monitor (`apples.weather.load.reporter`) takes snapshots of its own machine, for each host
+on that machine. A process with a job's mark counts for that job, any other process for no job (`NOBODY`).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from nws import FreeMemorySensor, RunQueueReader, SensorError, parse_allowed_cpu
 
 SCHEMA: Final = "apples.node-load/1"
 MAX_BYTES: Final = 1 << 20
-"""Of a snapshot that is read."""
+"""Maximum size of a snapshot line that is read."""
 MAX_JOBS, MAX_HOSTS, MAX_PROCESSES = 1000, 1000, 100_000
-# Beyond about 200 processes, one that slept long and begins to run appears some glances later; all
-# files would cost a slave more than 1 % of a CPU.
+# Above about 200 processes, a process that wakes from a long sleep appears some samples later. Opening the
+# files of all processes would cost a slave more than 1 % of a CPU.
 MAX_FILES: Final = 200
-"""That one glance opens: of more processes it sees those that ran lately or are new, and of others in turn."""
+"""Files that one sample opens. Above it, a sample reads recent and new processes, and the others in turn."""
 MAX_NAME: Final = 300
 NOBODY: Final = ""
-"""Whose a process is that bears no job's mark."""
+"""The job of a process without a job's mark."""
 ATTRIBUTES: Final = ("memory", "swap", "disk", "network")
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -45,22 +45,22 @@ _RANK: Final = re.compile(rb"[0-9]{1,5}")
 _TOLD: Final = re.compile(
     rb"(?<![^\0])(" + b"|".join((JOB_VARIABLE, *RANK_VARIABLES)) + rb")=([^\0]*)"
 )
-"""What a process was told of job and rank, in a text of words that end with a zero byte."""
+"""The variables of job and rank in an environment or command line of zero-terminated words."""
 Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCapacity:
-    """What the processes of a job have and have used on a host.
+    """Number, processor time and memory of a job's processes on a host.
 
     Attributes
     ----------
     processes
-        How many.
+        Number of processes.
     cpu_seconds
-        Processor time that those there now have used.
+        Processor time that the current processes have used.
     memory
-        Bytes that are resident, shared ones counted for each process.
+        Resident bytes; a shared page counts for each process.
     """
 
     processes: int
@@ -68,7 +68,7 @@ class ProcessCapacity:
     memory: int
 
     def with_another(self, other: ProcessCapacity) -> ProcessCapacity:
-        """Return what both have together."""
+        """Return the sum of both."""
         return ProcessCapacity(
             self.processes + other.processes,
             self.cpu_seconds + other.cpu_seconds,
@@ -83,22 +83,22 @@ class NodeSnapshot:
     Attributes
     ----------
     host
-        Its name.
+        Name of the host.
     time
-        Seconds since the epoch, by its own clock.
+        Seconds since the epoch, by the host's clock.
     cpus
-        Processors of it.
+        Number of processors of the host.
     wanting
-        Processes that want one, by the job they belong to; `NOBODY`: to none.
+        Job -> number of its processes that want a processor; `NOBODY`: processes of no job.
     parts
-        What is free of ``memory``, ``swap``, ``disk`` and ``network``, each as a part of the whole; what cannot be
+        Free part of ``memory``, ``swap``, ``disk`` and ``network``, from 0 to 1; a resource that cannot be
         measured is left out.
     jobs
-        Job -> what its processes have that may use the host's processors.
+        Job -> use of its processes that may run on the host's processors.
     ranks
-        Of those what each rank has, by job and rank, where the launcher said which one a process is or belongs to.
+        Job and rank -> use of the rank's processes, if the launcher set the rank in their environment.
     errors
-        Of means of snapshots: the standard error of each of `wanting`; empty: of one snapshot nobody knows it.
+        For a mean of several snapshots, the standard error of each entry of `wanting`; empty for one snapshot.
     """
 
     host: str
@@ -111,18 +111,18 @@ class NodeSnapshot:
     errors: Mapping[str, float] = field(default_factory=dict)
 
     def others(self, mine: Collection[str]) -> tuple[float, float]:
-        """Return how many processes of none of these jobs want a processor, and the standard error of that."""
+        """Return the number of processes outside these jobs that want a processor, and its standard error."""
         wanting = sum(value for job, value in self.wanting.items() if job not in mine)
         squares = sum(error**2 for job, error in self.errors.items() if job not in mine)
         return wanting, math.sqrt(squares)
 
     @property
     def available(self) -> dict[str, float]:
-        """c_ij by attribute, that of the processors among them."""
+        """The free parts c_ij by attribute, that of the processors included."""
         return {"cpu": available_cpu(sum(self.wanting.values()), self.cpus), **self.parts}
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the snapshot as a JSON object."""
         return {
             "host": self.host, "time": self.time, "cpus": self.cpus, "wanting": dict(self.wanting),
             "parts": dict(self.parts), "jobs": {job: astuple(one) for job, one in self.jobs.items()},
@@ -131,7 +131,7 @@ class NodeSnapshot:
 
 
 def line_of(snapshots: Collection[NodeSnapshot]) -> str:
-    """Return snapshots as a line."""
+    """Return snapshots as one line of JSON."""
     found = {"schema": SCHEMA, "hosts": [one.document() for one in snapshots]}
     return json.dumps(found, separators=(",", ":"), allow_nan=False) + "\n"
 
@@ -142,7 +142,7 @@ def read_line(line: str | bytes) -> list[NodeSnapshot]:
     Raises
     ------
     UsageError
-        It is none; says what is wrong.
+        The line is not a list of snapshots; the message names the fault.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def _snapshot(found: Mapping[str, Any]) -> NodeSnapshot:
         if name in ATTRIBUTES
     }
     jobs = {_name(job): _capacity(*one) for job, one in _few(found["jobs"]).items()}
-    said = found.get("ranks", [])  # a slave of an older version says none
+    said = found.get("ranks", [])  # a slave of an older version sends no ranks
     if not isinstance(said, list) or len(said) > MAX_JOBS:
         raise TypeError("not a few")
     ranks = {
@@ -230,19 +230,19 @@ def _number(value: object, most: float) -> float:
 
 
 class _Belonging(NamedTuple):
-    """Whose a process is: the job of its mark, and the rank that its launcher told it to be."""
+    """The job of a process by its mark, and the rank that its launcher gave it."""
 
     job: str
     rank: int | None
 
     @property
     def settled(self) -> bool:
-        """Whether nothing more can become of it: of a job's process that is no rank yet one can."""
+        """Whether it is final: a process of a job without a rank may still become a rank."""
         return not self.job or self.rank is not None
 
 
 class _Used(NamedTuple):
-    """What a process of a job has, and the processors that it may use."""
+    """The use of one process of a job, and the processors that it may run on."""
 
     of: _Belonging
     allowed: frozenset[int]
@@ -255,11 +255,11 @@ class NodeSampler:
     Parameters
     ----------
     hosts
-        Name -> the processors of this machine that it stands for; none: all that this process may use.
+        Host -> its processors of this machine; an empty list: all that this process may use.
     root
         The root of the tree in which /proc and /sys are read.
     disk
-        A place on the file system that counts.
+        A path on the file system to measure.
     clock
         Seconds since the epoch.
     read
@@ -287,12 +287,12 @@ class NodeSampler:
         self._glances = 0
 
     def glance(self) -> None:
-        """Look who wants a processor now; the next snapshot has the mean of all glances since the last.
+        """Sample the processes that want a processor; the next snapshot has the mean of its samples.
 
         Raises
         ------
         OSError, ValueError
-            /proc is not there, or not as proc(5) says.
+            /proc is missing, or has a format other than that of proc(5).
         """
         threads = self._reader.look().threads
         self._glances += 1
@@ -306,12 +306,12 @@ class NodeSampler:
                     wanting[job] = wanting.get(job, 0.0) + part
 
     def snapshot(self) -> list[NodeSnapshot]:
-        """Return each host as it is now.
+        """Return the current snapshot of each host.
 
         Raises
         ------
         OSError, ValueError
-            /proc is not there, or not as proc(5) says.
+            /proc is missing, or has a format other than that of proc(5).
         """
         now = self._clock()
         self._look_for_marks()
@@ -334,9 +334,9 @@ class NodeSampler:
         self._glances = 0
         return found
 
-    # ---------------------------------------------------------------------------- whose a process is
+    # ---------------------------------------------------------------------------- jobs of processes
     def _look_for_marks(self) -> None:
-        """Read what processes bear that were not there the last time."""
+        """Read the marks of processes that are new since the last snapshot."""
         with os.scandir(self._root / "proc") as entries:
             here = [int(one.name) for one in entries if one.name.isdigit()][:MAX_PROCESSES]
         known = self._marks
@@ -346,7 +346,7 @@ class NodeSampler:
         }
 
     def _mark_of(self, thread: int) -> str:
-        """Return the job of a thread: a process's first has its number, the others are looked up."""
+        """Return the job of a thread; the first thread of a process has the number of the process."""
         if thread not in self._marks:
             self._marks[thread] = self._read_mark(thread)
         return self._marks[thread].job
@@ -365,7 +365,7 @@ class NodeSampler:
         return _Belonging(job, rank if job else None)
 
     def _used(self) -> list[_Used]:
-        """Return what each process of a job has, and which processors it may use."""
+        """Return the use of each process of a job, and the processors that it may run on."""
         found = []
         for pid, of in self._marks.items():
             if of.job:
@@ -378,14 +378,14 @@ class NodeSampler:
         return found
 
     def _allowed_to(self, pid: int) -> frozenset[int]:
-        """Return the processors that a process may use; not asked where each host is the whole machine."""
+        """Return the processors that a process may use; all of them if each host is the whole machine."""
         if self._whole:
             return frozenset().union(*self._hosts.values())
         return parse_allowed_cpus(self._read(f"proc/{pid}/status").decode(errors="replace"))
 
-    # ----------------------------------------------------------------------------- what is left
+    # ----------------------------------------------------------------------------- free parts
     def _parts(self, now: float) -> Iterator[tuple[str, float]]:
-        """Yield what is free of the machine, as parts; what cannot be read is left out."""
+        """Yield the free part of each resource of the machine; an unreadable resource is left out."""
         meminfo = dict(_amounts(self._read("proc/meminfo").decode(errors="replace")))
         with suppress(SensorError, LookupError):
             free = self._memory.measure()[0].value
@@ -400,7 +400,7 @@ class NodeSampler:
             yield "network", min(free_parts)
 
     def _network(self, now: float) -> Iterator[float]:
-        """Yield of each interface whose speed is known what was free of it since the last look."""
+        """Yield the free part of each interface with a known speed, since the previous snapshot."""
         for line in self._read("proc/net/dev").decode(errors="replace").splitlines()[2:]:
             name, _, rest = line.partition(":")
             numbers, name = rest.split(), name.strip()
@@ -421,7 +421,7 @@ class NodeSampler:
 
 
 def _summed(parts: Iterable[tuple[Key, ProcessCapacity]]) -> dict[Key, ProcessCapacity]:
-    """Return the sums of what processes have, of as many keys as a snapshot may have."""
+    """Return the sum of the use by key, of at most as many keys as a snapshot may have."""
     found: dict[Key, ProcessCapacity] = {}
     for key, one in parts:
         if key in found or len(found) < MAX_JOBS:

@@ -16,7 +16,7 @@ Numbers = NDArray[np.float64]
 
 HEIGHT, ROW = 260.0, 10.0
 COLUMNS = 800
-"""Places across; of more samples, each place shows the least and the greatest."""
+"""Columns of the chart; a column of several samples shows their range."""
 MAX_METHODS = 10
 
 
@@ -70,7 +70,7 @@ def picture(name: str, run: BacktestTrace) -> str:
 
 
 def _scale(measured: Numbers) -> Scale:
-    """Return the axis of the values: all of the measured ones, and a margin for the interval."""
+    """Return the axis of the values: all measured values, and a margin for the interval."""
     known = measured[np.isfinite(measured)]
     if not len(known):
         return Scale(1.0)

@@ -1,4 +1,4 @@
-"""The series of one host, of a weather service or of this user's memory, with forecasts and leagues."""
+"""The series of one host, from a weather service and from stored measurements, with forecasts and leagues."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from apples.weather.service import DEADLINE, ServiceSettings
 Document = Mapping[str, Any]
 
 MAIN = (nws.AVAILABLE_CPU, nws.FREE_MEMORY)
-"""Resources that are shown with their past, their forecasts and their league."""
+"""Resources shown with past values, forecasts and league table."""
 MAX_SERIES = 50
-"""That are listed of a host, and as many of its links."""
+"""Maximum number of listed series of a host, and of its links."""
 SPAN_SECONDS = 6 * 3600.0
 STEP_SECONDS = 90.0
 LATEST_MOMENT = 1e11
-"""Seconds since the epoch that a calendar still has."""
+"""Latest time that a page shows, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownSeries:
-    """A series with its past, its forecasts and its league.
+    """A series with its past values, its forecasts and its league table.
 
     Attributes
     ----------
@@ -39,7 +39,7 @@ class ShownSeries:
     kept
         As ``/v1/range`` of a weather service.
     forecasts
-        As ``nws.forecast/1``: of the next value, which has the ``latest`` one too, then of longer frames.
+        As ``nws.forecast/1``: of the next value, with the ``latest`` value, then of longer horizons.
     league
         As ``/v1/league``.
     """
@@ -74,7 +74,7 @@ class KnownHost:
 
 
 def known_of(hosts: HostList, host: Host, settings: ServiceSettings | None) -> KnownHost:
-    """Return the series of a host of a list, of the service and then of this user's memory.
+    """Return the series of a host from the service, then from this user's stored measurements.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ def _forecasts(
     """Return the forecasts of some series, one each and in their order."""
     try:
         found = client.forecasts(series, over=over)
-    except TypeError:  # it told no list of them
+    except TypeError:  # the answer is not a list
         raise _no_answer(client) from None
     forecasts = [_checked(client, nws.NetworkForecast, one) for one in found]
     if [one["series"] for one in forecasts] != [*series]:
@@ -170,7 +170,7 @@ def _checked(client: nws.Client, model: type[BaseModel], answer: Document) -> Do
 
 
 def _is_drawable(kept: Document) -> bool:
-    """Return whether each place of a range has a time, and all or nothing of a value with its band."""
+    """Return whether each point of a range has a time, and either all or none of value and band."""
     columns = [kept[key] for key in ("values", "lows", "highs") if kept[key] is not None]
     return all(len(each) == len(kept["times"]) for each in columns) and all(
         0 <= at <= LATEST_MOMENT and len({one is None for one in rest}) == 1
@@ -184,7 +184,7 @@ def _no_answer(client: nws.Client) -> nws.ServiceError:
 
 
 def _league(client: nws.Client, row: Document) -> Document:
-    """Return the league of a series; of a service that is too old to tell one, an empty one."""
+    """Return the league table of a series; an empty table if the service is too old to have it."""
     try:
         return _checked(client, nws.SeriesLeague, client.league(row["series"]))
     except nws.ServiceError as error:
@@ -200,7 +200,7 @@ def _of(series: str) -> tuple[str, ...]:
 
 
 def _recall(hosts: HostList, host: Host, found: KnownHost, told: set[tuple[str, ...]]) -> None:
-    """Add the series that plans measured over ssh and remembered, except series that are known."""
+    """Add the stored measurements of plans over ssh, except series in `told`."""
     memory = nws.RingMemory()
     service = nws.NetworkWeatherService(memory)
     for series, measurements in history.recall(hosts).items():

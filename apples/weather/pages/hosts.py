@@ -22,7 +22,7 @@ from apples.weather.source import WeatherSource
 from nws import Forecast
 
 SHOWN_SECONDS = 600.0
-"""Seconds for which a page shows a measurement on request; then it shows remembered weather again."""
+"""Seconds for which a page shows a measurement on request; then it shows the stored weather again."""
 MAX_LISTS = 50
 
 
@@ -35,7 +35,7 @@ class AskedWeather:
     conditions
         Conditions of the hosts.
     time
-        Time of the measurement, or of the look-up.
+        Time of the measurement, or of the read of stored measurements.
     said
         Failed measurements.
     age

@@ -1,4 +1,4 @@
-"""A series on a page: its forecasts with their bands, its past drawn, and its league of predictors."""
+"""A series on a page: its forecasts with their bands, a chart of its past, and its league table."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def series_view(
     kept
         As ``/v1/range`` on a grid.
     forecasts
-        As ``nws.forecast/1``: of the next value, with the ``latest`` one, then over more and more seconds.
+        As ``nws.forecast/1``: of the next value, with the ``latest`` value, then over longer and longer horizons.
     league
         As ``/v1/league``.
     since
-        Where its drawing begins.
+        Start of its chart, in seconds since the epoch.
     key
-        Letters that no other series on the page has.
+        Prefix that is unique on the page.
     """
     series = kept["series"]
     lows, highs = kept["lows"] or kept["values"], kept["highs"] or kept["values"]
@@ -81,7 +81,9 @@ def row_of(one: Document) -> dict[str, Any]:
 
 
 def longer(forecasts: Iterable[Document]) -> list[Document]:
-    """Return those of longer and longer horizons: where one has not been scored yet, a shorter one answers.
+    """Return the forecasts with strictly growing horizons.
+
+    For a horizon without a score, the forecaster returns the forecast of a shorter horizon; it is left out.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The chart of a series: its measurements, with their range where a place holds several, and forecasts."""
+"""The chart of a series: its measurements, with their range if a point holds several, and its forecasts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Document = Mapping[str, Any]
 
 HEIGHT = 212.0
 AHEAD = 1 / 3
-"""Share of the shown time that forecasts are drawn ahead."""
+"""Time ahead with forecasts, as a share of the shown past."""
 FAR = 80.0
-"""Percent of the width: where now is further right, the end of the chart has no word of its own."""
+"""Percent of the width; if now is further right, the label of the chart's end is left out."""
 BREAK = 3.0
-"""Usual spacings without a measurement after which the line is broken, as a series is stale then."""
+"""Gap that breaks the line, in usual intervals of the series; after it, a series is stale."""
 
 
 def series_chart(
@@ -30,18 +30,18 @@ def series_chart(
     now: float,
     key: str = "",
 ) -> Markup:
-    """Return a series over time: its past, and right of now the mean until each place, with its band.
+    """Return a chart of a series: its past, and right of now the forecast mean from now to each time.
 
     Parameters
     ----------
     kept
         As ``/v1/range`` on a grid.
     forecasts
-        As ``nws.forecast/1``, over more and more seconds.
+        As ``nws.forecast/1``, over longer and longer horizons.
     since
-        Where the chart begins.
+        Start of the chart, in seconds since the epoch.
     key
-        Letters that no other chart of a series on its page has.
+        Prefix that is unique on the page.
     """
     span = now - since
     ahead = [
@@ -71,7 +71,7 @@ def series_chart(
 
 
 def _scale(series: str, kept: Document, ahead: Sequence[Document]) -> Scale:
-    """Return the axis of the values: a share from 0 to 1, all else from 0 to the most, or from the least."""
+    """Return the axis of the values: 0 to 1 for a share, else from 0 (or a negative value) to the greatest."""
     if series.partition("/")[0] in SHARES:
         return Scale(1.0)
     values = [
@@ -85,7 +85,7 @@ def _scale(series: str, kept: Document, ahead: Sequence[Document]) -> Scale:
 
 
 def _past(kept: Document, now: float) -> list[Mark]:
-    """Return the measurements with their range, broken where there is none for long."""
+    """Return the measurements with their range, broken at long gaps."""
     lows, highs = kept["lows"] or kept["values"], kept["highs"] or kept["values"]
     known = [
         (at - now, mean, low, high)

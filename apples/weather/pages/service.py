@@ -1,4 +1,4 @@
-"""The pages of ``nws serve``: its series, one of them with its league, and the form for a token that may read.
+"""The pages of ``nws serve``: the list of series, a page per series, and the form for a reader's token.
 
 They share the process and the event loop of the service. Requests for ``text/html`` at their addresses go to the
 pages, all others to the service, with refusals in JSON. A page is made in short slices: the service has other
@@ -30,12 +30,12 @@ from apples.weather.pages.series import longer, row_of, series_view
 from nws import RefusedRequestError
 
 ADMITTED_SECONDS = 12 * 3600.0
-"""For how long a browser stays admitted."""
+"""Lifetime of a browser session."""
 SLICE_SECONDS = 0.001
-"""How long a page is made before other callers get a turn, as in the service itself."""
+"""Time limit of a slice of page making, after which other requests run."""
 READ = "read"
 FOR_BROWSERS = frozenset({ENTER, "/style.css"})
-"""Addresses that only the pages have; at those of `NEGOTIATED` the Accept header decides."""
+"""Paths of the pages alone; at a path of `NEGOTIATED`, the Accept header selects page or service."""
 NEGOTIATED = frozenset({"/", "/series"})
 
 Order = Literal["series", "value", "age"]
@@ -48,9 +48,9 @@ FRAMES: Mapping[str, str] = {
 }  # fmt: skip
 """Time ahead of the forecasts in the list: seconds, and in words."""
 HOURS: Mapping[str, str] = {"1": "hour", "6": "6 hours", "24": "day", "168": "week"}
-"""How far back the page of a series can look."""
+"""Choices for the past shown on the page of a series: hours, and in words."""
 PLACES = 240
-"""Slots of the drawing."""
+"""Points of the chart."""
 
 
 class WeatherPages:
@@ -197,7 +197,7 @@ def _for_browser(scope: Scope) -> bool:
 
 
 async def _forecasts(handler: Any, name: str) -> list[Mapping[str, Any]]:
-    """Return the forecasts of a series: of its next value with the last measured one, then of longer frames."""
+    """Return the forecasts of a series: of the next value with the last measured one, then of longer horizons."""
     first = await handler.forecast(name)
     found: list[Mapping[str, Any]] = [{**first.model_dump(), "latest": handler.latest(name)}]
     for horizon in nws.HORIZONS[1:] if first.period else ():
@@ -207,7 +207,7 @@ async def _forecasts(handler: Any, name: str) -> list[Mapping[str, Any]]:
 
 
 async def _sliced(pieces: Iterator[str]) -> Response:
-    """Return the page that these are, others served while it is made."""
+    """Return the page of these pieces, made in slices so that other requests run between them."""
     made, stop = [], time.perf_counter() + SLICE_SECONDS
     for piece in pieces:
         made.append(piece)
