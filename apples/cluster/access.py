@@ -208,7 +208,7 @@ class RequestRate:
     clock
         Monotonic, in seconds.
     at_once
-        Requests of one principal at once.
+        Requests that one principal can send at once.
     most_remembered
         Number of principals; the oldest is forgotten first, and starts anew with its next request.
 

@@ -142,7 +142,7 @@ class AllocationWatch:
         return terms
 
     def _having(self) -> dict[str, SlurmAllocationState]:
-        """Return the allocation of each node that ends last; with steps, that of its host list entry first."""
+        """Return for each node its allocation with the latest end; with steps, the allocation in use."""
         found: dict[str, SlurmAllocationState] = {}
         by = {host["name"]: host.get("allocation", "") for host in self._table["host"]}
         used = by if self._steps else {}
@@ -332,14 +332,14 @@ class AllocationFollower:
             self.look_again(hear)
 
     def look_again(self, hear: Callable[[HostLease], None]) -> None:
-        """Query the allocations and report any error; the thread continues, because no other repeats the query."""
+        """Query the allocations and report any error; no error may end the thread, which alone repeats queries."""
         try:
             self.look(hear)
         except Exception as error:  # noqa: BLE001 - see above
             self._tell("", f"{failure_of(error).message}; the allocations are looked at again")
 
     def _tell(self, about: str, text: str) -> None:
-        """Report a problem of a host, or of all allocations if `about` is empty, once; an empty text ends it."""
+        """Report a problem once; `about` is a host, or empty for all allocations; an empty `text` clears it."""
         if text and self._said.get(about) != text:
             self._say(text)
         self._said[about] = text

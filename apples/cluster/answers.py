@@ -45,7 +45,7 @@ def job_document(scheduler: LiveScheduler, name: str, job: LiveJob) -> Scheduled
 
 
 def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return the reason that a job waits, for its start or for hosts that it asks for, or that it ended."""
+    """Return the reason that a job waits to start, waits for hosts that it asks for, or has ended."""
     if not job.waits:
         return (
             _runner_away(scheduler, job)
@@ -72,7 +72,7 @@ def reason_of(scheduler: LiveScheduler, job: LiveJob) -> str:
 
 
 def _runner_away(scheduler: LiveScheduler, job: LiveJob) -> str:
-    """Return the reason that a job which has to end cannot be ended now; empty: neither applies."""
+    """Return the reason that a job cannot be ended although it has to end; empty: none."""
     if not scheduler.lacks_runner(job):
         return ""
     return (

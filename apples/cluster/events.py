@@ -20,7 +20,7 @@ PROGRESS_SECONDS: Final = 1.0
 
 
 class Announcer:
-    """Publishes the changes in a scheduler since the last call."""
+    """Publishes the changes in a scheduler as events."""
 
     def __init__(self, scheduler: LiveScheduler, name: str, log: EventStreamLog) -> None:
         self._scheduler, self._name, self._log = scheduler, name, log

@@ -56,7 +56,8 @@ MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.05, 2.0
 """Limits of the poll interval of the records of jobs: a freed host is used within about 0.1 s where few jobs run,
 and pages and commands show each change within 2 s."""
 POLLS_PER_SECOND = 50
-"""Of all records together, within those limits: about 0.3 % of a CPU. A scheduler with 100 jobs may take 1 %."""
+"""Polls of all records together in a second, within those limits: about 0.3 % of a CPU. A scheduler with 100 jobs
+may take 1 %."""
 MIN_PAUSE_SECONDS = 0.01
 """Pause between two rounds of polls."""
 ENDING_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
@@ -647,7 +648,7 @@ class JobServiceExecutor(JobExecutor):
     def _report_failed(
         self, attempt: _Attempt, record: store.Record, daemons: TopologyDaemons
     ) -> None:
-        """Report an attempt with a failed host; before that, report the topology daemons that do not answer.
+        """Report that its hosts failed an attempt, after reporting their topology daemons that do not answer.
 
         A host that left the list has no daemon here to check.
         """

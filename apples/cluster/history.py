@@ -90,7 +90,7 @@ def mean_hosts(job: LiveJob) -> float | None:
 
 
 class JsonText(str):
-    """A JSON document as text: an answer contains it as it is."""
+    """A JSON document as text; answers contain it unchanged."""
 
     __slots__ = ()
 

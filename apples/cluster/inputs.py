@@ -33,7 +33,7 @@ BEGUN: Final = "begun"
 HEAR: Final = "hear"
 """Kind of a record with inputs alone."""
 MAX_INPUTS: Final = 200
-"""Number of inputs that are written at the latest, even without another record."""
+"""Number of inputs above which they are written even without another record."""
 MAX_BYTES: Final = 1 << 16
 """Limit of the inputs of one record."""
 
@@ -68,7 +68,7 @@ _OTHERS: Final = {
 
 
 def report_input(report: Report) -> list[Any]:
-    """Return a report as the items of an input: its required fields, then a mapping of fields with other values.
+    """Return a report as the items of an input: its required fields, then a mapping of non-default fields.
 
     Examples
     --------
@@ -143,8 +143,8 @@ class InputLog:
 def with_inputs(records: Sequence[Record], inputs: Sequence[Input]) -> Sequence[Record]:
     """Return records that include the inputs.
 
-    The last record takes the inputs; those beyond `MAX_BYTES` get records of their own before it. An input that is
-    longer alone is left out.
+    The last record takes the inputs; those beyond `MAX_BYTES` get records of their own before it. A single
+    input above that limit is left out.
 
     Examples
     --------

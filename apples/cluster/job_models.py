@@ -47,8 +47,8 @@ def estimate(
 
     Returns
     -------
-    ``seconds``: the upper bound of the interval in which four runs of five end, the start included; the policy
-    starts other jobs before this job by it. ``choices``: sets of hosts with the seconds of a run on them, the best
+    ``seconds``: the upper bound of the interval in which four runs of five end, the start included; backfilling
+    uses it to let other jobs start first. ``choices``: sets of hosts with the seconds of a run on them, the best
     first.
 
     Raises

@@ -2,7 +2,7 @@
 
 The server runs in a thread of its own. A request waits in another thread for the deciding thread's answer. On the
 socket the kernel identifies the peer, over TLS a token does; `access` has the scopes. Every request is bounded in
-size, time and number: a client above its number gets status 429 and may try again.
+size, time and number: a client that exceeds its number gets status 429 and may try again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SOCKET: Final = "socket"
 MAX_BODY: Final = 1 << 20
 MAX_HEAD: Final = 64 << 10
 MAX_CONNECTIONS, MAX_OF_ONE = 64, 32
-"""Limits for all users but the operator together, and for one user; the operator has as many besides."""
+"""Connections of all users but the operator, and of one user; the operator has the same number in addition."""
 MAX_STREAMS: Final = 24
 """Number of the connections that may be streams of events."""
 MAX_STREAMS_OF_USER, OPERATOR_STREAMS = 8, 4
@@ -446,7 +446,7 @@ class _Requests:
         return answer
 
     def _principal(self, request: Request) -> Principal:
-        """Return the caller, after the check of its request rate, which the operator does not have.
+        """Return the caller after a check of its request rate, which has no limit for the operator.
 
         An unknown caller counts by its address.
         """

@@ -36,7 +36,7 @@ class LiveJobState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """It was started, and its executor does not find it any more."""
+    """It was started, and its executor no longer finds it."""
 
 
 MAX_TALKING, MAX_TALK = 32, 1000
@@ -275,11 +275,11 @@ class LiveJob:
         )
 
     def unsettle(self) -> LiveJob:
-        """Return the job without an answer to an order in time."""
+        """Return the job as unsettled: it has not answered an order in time."""
         return replace(self, state=LiveJobState.UNSETTLED)
 
     def settle(self, done: bool) -> LiveJob:
-        """Return the job after the answer to its order; it leaves its old hosts, or after a refusal the new."""
+        """Return the job after the answer to its order: if `done`, it leaves its old hosts, else the new hosts."""
         stays, goes = (self.wanted, self.hosts) if done else (self.hosts, self.wanted)
         gone = dict.fromkeys((host for host in goes if host not in stays), self.epoch)
         return replace(
@@ -288,7 +288,7 @@ class LiveJob:
         )  # fmt: skip
 
     def lose(self, hosts: tuple[str, ...]) -> LiveJob:
-        """Return the job on these hosts, which it reports; it leaves the others."""
+        """Return the job on `hosts`, the hosts that it still reports; it leaves the others."""
         gone = {host: self.epoch for host in self.hosts if host not in hosts}
         return replace(self, hosts=hosts, leaving={**self.leaving, **gone})
 

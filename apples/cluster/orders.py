@@ -75,7 +75,7 @@ class ResizeOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndOrder:
-    """End an attempt or prevent its start; then report each of these hosts on which nothing of it is left."""
+    """End an attempt or prevent its start; then report each of these hosts once it has no process there."""
 
     job: int
     attempt: int
@@ -87,12 +87,15 @@ class EndOrder:
 
 @dataclass(frozen=True, slots=True)
 class AskOrder:
-    """Report the state of an attempt, and whether it has left these hosts, by the numbers of the orders to leave.
+    """Report the state of an attempt, and which of the hosts in `leaving` it has left.
 
     Attributes
     ----------
     begun
-        Whether the attempt is known to have run. If it is not found, it is then lost and never starts.
+        Whether the attempt is known to have run. If its record is then missing, it is reported as ended and never
+        starts.
+    leaving
+        Hosts that it has to leave, each with the number of the order.
     """
 
     job: int
@@ -166,7 +169,7 @@ class JobReport:
     asks
         Fewest and most hosts that its program has asked for (`LiveJob.asks`); None: not known.
     messages
-        Sending host, receiving host and bytes of an iteration, by its arrays; empty: not reported.
+        Sending host, receiving host and bytes of an iteration, as its arrays count them; empty: not reported.
     anchor
         The host that it cannot leave; empty: none.
     verifying_until
@@ -194,7 +197,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class HostLeft:
-    """The report of a host that it has nothing of an attempt, and that no old order will start any of it there.
+    """The report that a host has no process of an attempt, and that no old order will start one there.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ def ledger_of(
 ) -> ClusterLedger:
     """Return the ledger of a pass: hosts are nodes, numbered in the order of the list.
 
-    A job in transition counts as rigid there, on all the hosts that it holds.
+    A job that is not settled (`LiveJob.settled`) counts as rigid, on all the hosts that it holds.
 
     Parameters
     ----------

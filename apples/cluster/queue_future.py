@@ -42,7 +42,7 @@ MIN_DRAWS = 20
 # % of the starts. So past errors correct them (normalised conformal prediction).
 DRAWS = 100
 LEVELS = (0.1, 0.9)
-"""Levels of the starts' distribution at the two ends of an interval."""
+"""Quantiles of the starts at the two ends of an interval."""
 NEAR_SECONDS, NEAR = 60.0, 0.1
 """Times that differ by at most this, in seconds or relative, count as equal in the search for the likeliest."""
 SCORE_DRAWS = 40

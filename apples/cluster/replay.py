@@ -1,7 +1,7 @@
 """Repeat the decisions in the log of a live scheduler: the same inputs have to lead to the same decisions.
 
 The log holds the inputs (`inputs`) since the last start of the scheduler, until its length makes the scheduler
-rewrite it. A replay gives these inputs to a new scheduler and compares each record that this makes with the log.
+rewrite it. A replay gives these inputs to a new scheduler and compares each of its records with the log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _READERS: Final = {verb: TypeAdapter[Report](kind) for verb, kind in REPORTS.ite
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision that a replay made, with the state in which it was made.
+    """A decision that a replay made, with its reason and its alternative.
 
     Attributes
     ----------
@@ -46,10 +46,6 @@ class Decision:
         The decision's record in the log.
     reason
         Reason of the decision.
-    runner_up
-        The alternative that was not taken, and why not; empty: there was none.
-    reason
-        Why the decision was made.
     runner_up
         The alternative that was not taken, and why not; empty: there was none.
     """

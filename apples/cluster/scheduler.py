@@ -125,7 +125,6 @@ class LiveScheduler(SchedulerBackend):
         Limits of the queue.
     started_with
         Policy, options and host list, for a replay of the log.
-        Policy, options and host list, for a replay of the log.
 
     Attributes
     ----------
@@ -371,7 +370,7 @@ class LiveScheduler(SchedulerBackend):
         return self._served is None or user in self._served
 
     def is_ineligible(self, job: LiveJob) -> bool:
-        """Whether a waiting job is hidden from the policy: it does not wait for hosts alone."""
+        """Whether a waiting job is hidden from the policy, because it waits for more than hosts."""
         return (
             job.number in self._conditional
             and (bool(self.comes_after(job)) or self.awaits_model(job))
@@ -710,9 +709,9 @@ class LiveScheduler(SchedulerBackend):
         self._change(ended, "end")
 
     def _lacks_cpus(self, job: LiveJob) -> str:
-        """Return the host that was lost before a job with CPUs of its own ran there; empty: none was.
+        """Return a lost host of a starting job that needs CPUs from topology daemons; empty: none.
 
-        There the topology daemon, which allocates CPUs, does not answer. The end is no failure of the job.
+        The daemon of a lost host does not answer, so the end of the attempt is not a failure of the job.
         """
         asks = self._sender.shared_cpus(job) or bool(job.requirement)
         if job.state is not LiveJobState.STARTING or not asks:
@@ -749,7 +748,7 @@ class LiveScheduler(SchedulerBackend):
         self._request_pass()
 
     def _hear_load(self, load: HostLoad) -> None:
-        """Note the load of a host by other processes than those of present and recent jobs here."""
+        """Note the load of a host by processes that belong to none of the scheduler's present or recent jobs."""
         if load.host not in self.state.hosts:
             return
         ours = {job.folder for job in self.state.jobs.values() if job.folder}
@@ -842,7 +841,7 @@ class LiveScheduler(SchedulerBackend):
             self._last_pass = None  # its node numbers are out of date
 
     def _vacate(self, job: LiveJob) -> None:
-        """Order a job off hosts with leases that end soon, to as many free hosts or onto fewer."""
+        """Order a job to leave hosts with leases that end soon; free hosts replace them as far as possible."""
         ending = self.leases.ending
         stay = [host for host in job.hosts if host not in ending]
         others = [host for host in self.state.hosts if self._all_free([host])]
@@ -1049,7 +1048,7 @@ class LiveScheduler(SchedulerBackend):
         self._sender.take()
 
     def _moved_to_history(self) -> bool:
-        """Move the jobs that ended first from the state to the history, if there are enough; return whether."""
+        """Move the jobs that ended first to the history, if there are enough of them; return whether it did."""
         limit = self.limits.ended
         more = len(self._ended) - limit
         if more <= min(limit, MOVED_AT_ONCE) or self.now < self._archive_at:
@@ -1138,7 +1137,7 @@ class LiveScheduler(SchedulerBackend):
                 self._request_pass()
 
     def _start_given_up(self, job: LiveJob, since: float) -> tuple[LiveJobState, str] | None:
-        """Return the next state of a job with a start that is given up, and the reason; None: not given up."""
+        """Return the next state of a job and the reason, if its start is given up, else None."""
         wait = self.timeouts.start
         if job.state is not LiveJobState.STARTING or not self.is_served(job.submission.user):
             return None
@@ -1376,7 +1375,7 @@ class LiveScheduler(SchedulerBackend):
     ) -> frozenset[int]:
         """Return the nodes that a job gets or keeps; it always keeps the host that it cannot leave.
 
-        The job's own measurements decide if it has measured all of `nodes`.
+        If the job has measured its speed on all of `nodes`, these speeds decide.
         """
         assert self._chooser is not None  # noqa: S101 - for the type checker: it is asked only then
         names = self._names(nodes)

@@ -150,7 +150,7 @@ class SchedulerService:
     planner
         Predicts the queue; None: no predictions.
     job_runners
-        The job runners of a scheduler of several users; None: it is of one.
+        The job runners of a scheduler of several users; None: it serves one user.
     without_daemon
         Returns the hosts without a topology daemon, which no job with a requirement can use.
     """
@@ -217,7 +217,7 @@ class SchedulerService:
         Raises
         ------
         ApplesError
-            As raised by the call; or nothing can be recorded (`LaunchError`), or a time limit (`DeadlineError`).
+            As raised by the call; `LaunchError` if nothing can be recorded, `DeadlineError` after the time limit.
         """
         if isinstance(call, PendingSubmission):
             while True:

@@ -316,7 +316,7 @@ class SchedulerState:
         return next((one for one in held if not {*self.jobs[one].mates} & {*held}), 0)
 
     def host_state(self, host: str) -> HostState:
-        """Return the state of a host according to the records, which do not hold lost hosts."""
+        """Return the state of a host from the records; they do not show whether it is lost."""
         if host in self.quarantined:
             return "quarantined"
         job = self.jobs.get(self.owner(host))
@@ -333,7 +333,7 @@ def unknown_job(job: str, where: str = "") -> UsageError:
 
 
 def digest_of(submission: JobSubmission) -> str:
-    """Return a digest that differs for different submissions with the same request id."""
+    """Return a digest that distinguishes submissions with the same request id."""
     text = json.dumps(submission_document(submission), sort_keys=True)
     return sha256(text.encode()).hexdigest()[:32]
 

@@ -34,7 +34,7 @@ class JobRequest:
     minimum, maximum
         Fewest and most hosts; None: as many as the fewest.
     kind
-        One of `KINDS`; None: by the template and the hosts.
+        One of `KINDS`; None: derived from the template and the hosts.
     seconds
         Estimate of its run time on its most hosts; None: its application's model makes one.
     after

@@ -201,7 +201,7 @@ def _iteration(one: ScheduledJob) -> str:
 
 
 def why_text(document: WaitingDocument) -> str:
-    """Return the reason that a job waits with the two numbers, and the jobs before it."""
+    """Return the reason that a job waits, its place in the queue, the jobs before it, and its predicted start."""
     job = document["job"]
     if document["position"] is None:
         reason = f": {document['reason']}" if document["reason"] else ""

@@ -138,7 +138,7 @@ class _Mailbox:
     seen
         Time of its last request.
     here
-        Whether the job runner's last report to the scheduler is that it is connected.
+        Whether the scheduler counts it as connected.
     """
 
     orders: dict[tuple[type, int, int], Order] = field(default_factory=dict)

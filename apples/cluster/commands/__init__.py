@@ -1,1 +1,1 @@
-"""The commands that submit, show and change the jobs of a scheduler, and start one."""
+"""The commands that start a scheduler, and submit, show and change its jobs."""

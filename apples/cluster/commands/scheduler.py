@@ -76,7 +76,7 @@ RULES = (
     Requires("--reach", "--slurm"),
     Excludes("--slurm", "--shared"),  # an allocation belongs to one user
 )
-"""A start serves, runs this user's jobs, or changes tokens."""
+"""A call either serves, or runs this user's jobs, or changes tokens."""
 
 
 @command(rules=RULES)

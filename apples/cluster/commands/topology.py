@@ -58,7 +58,7 @@ def show_hosts(hosts: Path | None, json: bool) -> int:
 
 
 def topologies(hosts: HostList) -> dict[str, Topology | str]:
-    """Return the machine of each host, with the CPUs that this user may use there, or the reason of a failure."""
+    """Return the machine of each host with the CPUs that this user may use there, or why it is not known."""
     far = remote_hosts(hosts)
     fitness = preflight(far, hosts, Needs(probe=PROBE)) if far else {}
     machines: dict[str, Topology | str] = {}
@@ -76,7 +76,7 @@ def topologies(hosts: HostList) -> dict[str, Topology | str]:
 
 
 def free_cpus(hosts: HostList) -> dict[str, CpuSet | str]:
-    """Return the free CPUs of each host with a topology daemon, or the reason of a failure."""
+    """Return the free CPUs of each host with a topology daemon, or why they are not known."""
     sockets = {host.name: host.topologyd for host in hosts if host.topologyd}
     far = [host.name for host in remote_hosts(hosts)]
 

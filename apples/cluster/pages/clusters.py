@@ -22,12 +22,12 @@ from apples.weather.service import service_settings
 
 Document = dict[str, Any]
 
-# Shared by all browsers: they cost a scheduler as much as one.
+# All browsers share the caches, so they cost a scheduler as much as one browser.
 FRESH_SECONDS = 1.0
 """Time for which an answer of a scheduler and the page made from it serve all browsers."""
 WEATHER_SECONDS = 10.0
 MAX_PAST = 40
-"""Ended jobs with records that are read for the hosts where they ran."""
+"""Ended jobs for which the page reads records, to show the hosts on which they ran."""
 MAX_KEPT = 64
 PAGE_SECONDS = 4.0
 """Time limit of a page's request: a stopped scheduler must not block the pages."""
