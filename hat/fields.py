@@ -22,8 +22,7 @@ class StrictTable(BaseModel):
 
 
 _SIZE = re.compile(r"\s*(?:[0-9]+\s*[A-Za-z]*|[0-9]*\.[0-9]+\s*[KMGTPEkmgtpe][A-Za-z]*)\s*")
-"""A number and an optional unit. pydantic would ignore text after it and cut off a fraction of a byte.
-"""
+"""A number and an optional unit. pydantic would ignore text after it and cut off a fraction of a byte."""
 
 
 def _size_alone(value: object) -> object:

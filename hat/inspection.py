@@ -24,8 +24,7 @@ NAMES: Mapping[str, frozenset[str]] = {
 }
 
 Kind = tuple[Callable[[Mapping[str, Any]], bool], Callable[[], type[Any]]]
-"""A predicate for documents of a kind, and a function that returns their model, called for such a document.
-"""
+"""A predicate for documents of a kind, and a function that returns their model, called for such a document."""
 
 
 @dataclass(frozen=True, slots=True)

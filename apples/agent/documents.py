@@ -43,7 +43,8 @@ class ObjectiveInfo(TypedDict):
     better: Literal["lower", "higher"]
     """Which values are better."""
     value: float
-    """Of the execution time, the turnaround in seconds. A speedup counts the wait and the start."""
+    """Value of the measure; for ``execution_time`` the turnaround in seconds. A speedup counts the wait and the
+    start."""
 
 
 Coverage = TypedDict(
@@ -314,10 +315,10 @@ class CorrectionInfo(TypedDict):
     of: list[str]
     """Hosts or sites; of a start, launcher and host; empty: any set."""
     factor: float | None
-    """On the time of its term, of a share bias on the share, of a link forecast over used bandwidth. Null: in
-    seconds."""
+    """Factor on the time of its term; for a share bias, on the share; for a link, forecast over used bandwidth.
+    Null: the correction is in seconds."""
     seconds: float | None
-    """Of a border wait, or of a start from the launch; else null."""
+    """Seconds of a border wait, or of a start from the launch; else null."""
     applied: bool
     """Whether the model uses it: it was better in two tests, and not worse in the newest."""
     runs: int
@@ -335,7 +336,7 @@ class CorrectionInfo(TypedDict):
     bound: float
     """Largest factor either way, or largest seconds."""
     unused: NotRequired[str | None]
-    """Why the model does not use it; null where it does."""
+    """Why the model does not use it; null if it does."""
 
 
 class Basis(TypedDict):
@@ -370,13 +371,13 @@ class ArrangementInfo(TypedDict):
     ranks: int
     """Ranks of the messages."""
     bytes_times_distance: float | None
-    """In this order of hosts; null: the messages are of another number of ranks."""
+    """Value for this order of hosts; null: the messages are of another number of ranks."""
     bytes_times_distance_before: float | None
-    """In the planner's order; null as before."""
+    """Value for the planner's order; null as above."""
 
 
 class Partitions(TypedDict):
-    """How the data is cut, beside one partition a rank."""
+    """Decomposition of the data, compared with one partition per rank."""
 
     decomposition: str
     """As the user wrote it, for example ``redundant:4``."""
@@ -428,7 +429,7 @@ class PlanDocument(TypedDict):
     arrangement: NotRequired[ArrangementInfo]
     """With ``--messages``, and for rectangles with hosts in another order than the planner's."""
     partitions: NotRequired[Partitions]
-    """Where the user prefers a decomposition."""
+    """Only if the user prefers a decomposition."""
     remedy: NotRequired[str]
     """The nearest change that gives a plan, in a document without one."""
     sets: NotRequired[list[ComparedSet]]
@@ -643,7 +644,7 @@ class ComparedRanks(TypedDict):
     reference_ranks: int
     """Ranks of the reference run."""
     partition_tested: bool
-    """Whether the two runs had different partitions; false where both had one rank."""
+    """Whether the two runs had different partitions; false if both had one rank."""
 
 
 Asked = Literal["auto", "full", "sample", "none"]
@@ -758,7 +759,7 @@ class SpeedCurve(TypedDict):
     columns: float | None
     """Points of a row."""
     memory: float | None
-    """Free bytes of a memory of its own, as a GPU's; else null."""
+    """Free bytes of a separate memory, for example a GPU's; else null."""
     points: float
     """Points of the whole grid."""
 

@@ -292,8 +292,9 @@ def _asked(estimate: Estimate, actuator: Actuator, information: InformationPool)
 def with_queue(information: InformationPool, actuator: Actuator) -> InformationPool:
     """Return the pool with the queue's expected wait for each host that is behind a queue.
 
-    Each host is asked for by itself. A set never starts before its slowest host alone, so a search with these
-    values misses no set that is worth its wait. `with_queue_wait` then asks for the sets that the search found.
+    The queue is asked about each host alone. A set never starts before its slowest host alone, so a search with
+    these values misses no set that is worth its wait. `with_queue_wait` then asks for the sets that the search
+    found.
     """
     listed = [host for host in information.hosts if host.queue_seconds is not None]
     if not listed or actuator.only_plans:

@@ -38,7 +38,7 @@ class ResultComparison:
     Attributes
     ----------
     function, tolerance
-        As the template has them.
+        Function and tolerance in the template.
     largest_difference
         Largest difference of a cell, divided by max(1, absolute expected value); None: a difference is not
         finite.

@@ -342,7 +342,7 @@ def _one_more(allocation: Allocation, information: InformationPool) -> float:
 def bindings(coordinator: Coordinator, blueprint: Blueprint) -> Iterator[Binding]:
     """Yield each limit of the user without which the blueprint chooses a better plan, with that plan's figures.
 
-    For a long host list it yields nothing, as each limit takes a plan of its own.
+    For a long host list it yields nothing, as each limit takes another plan.
     """
     chosen = coordinator.decision_log.chosen
     if chosen is None or _is_long(coordinator):
@@ -447,7 +447,7 @@ def advice(coordinator: Coordinator, blueprint: Blueprint) -> str:
 
     If memory is short, it is a smaller grid or more memory (`remedy`). Otherwise it is each limit of the user
     that alone prevents a plan, with the nearest value that gives a plan. For a long host list, the figure of
-    the best plan without the limit replaces that value, as each tried value takes a plan of its own.
+    the best plan without the limit replaces that value, as each tried value takes another plan.
     """
     if short := remedy(coordinator.information, coordinator.decision_log):
         return short

@@ -31,8 +31,7 @@ from apples.resources.schedule import Estimate, Rectangle, Schedule
 MIN_EVENNESS = 0.5
 """The run of a set with a lower `model.bottleneck_evenness` teaches no straggler factor."""
 MIN_COMPUTE_SHARE = 0.2
-"""Least share of computing in an iteration: below it, the fixed cost of an iteration hides a host's speed.
-"""
+"""Least share of computing in an iteration: below it, the fixed cost of an iteration hides a host's speed."""
 MAX_UNMEASURED_BORDERS = 0.2
 """If unmeasured borders take a larger share of an iteration, a straggler factor would only absorb their error."""
 CLOCK_SECONDS = 1e-5
@@ -308,7 +307,7 @@ def _measured_speed(
 def _straggler_factor(
     result: PredictionCheck, hosts: Sequence[Host], model: ModelTemplate, modelled: Seconds
 ) -> float | None:
-    """Return the straggler factor: measured iteration over the longest busy time of a host.
+    """Return the straggler factor: measured iteration over the longest busy time of any host.
 
     The factor exceeds 1 because hosts are late by turns. It refers to the modelled busy time, to which it will
     be applied: under a quota a host catches up while it waits, so its measured busy time is shorter. The factor

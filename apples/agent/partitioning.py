@@ -42,7 +42,7 @@ def partition_cost(schedule: Schedule, information: InformationPool) -> Partitio
     Raises
     ------
     UsageError
-        As `decomposition_of`.
+        As in `decomposition_of`.
     """
     asked = information.decomposition
     if asked is None:

@@ -1,10 +1,10 @@
 """`SlowHostDetector`: find hosts of a running application that are twice as slow as planned, with the cause.
 
-After each report the detector compares every host's seconds of an iteration with those of the plan. A plan that is
-wrong for all hosts is not a slow host, so a host is compared with the other hosts' median too. The comparison is a
-scan test on the logarithm of that ratio: a host is named where the mean of its last six to ten reports passes a
-bound that falls with the square root of their number, and most of them agree. One long report adds a bounded
-amount, so spikes name no host. `tests/agent/test_slow_hosts.py` simulates both error rates.
+After each report the detector compares every host's seconds of an iteration with those of the plan. A plan that
+is wrong for all hosts is not a slow host, so a host is compared with the other hosts' median too. The
+comparison is a scan test on the logarithm of that ratio: a host is named if the mean of its last six to ten
+reports passes a bound that falls with the square root of their number, and most of them agree. One long report
+adds a bounded amount, so spikes name no host. `tests/agent/test_slow_hosts.py` simulates both error rates.
 
 The module is pure: reports come in, findings go out; it measures nothing and has no clock.
 """
@@ -50,8 +50,7 @@ MIN_REPORT_SECONDS = 0.005
 FAULTS_PER_SECOND = 20.0
 """Least rate of major page faults of a host that pages: a disk takes 0.1 to 10 ms for each."""
 QUOTA_ERROR = 1.1
-"""Tolerance factor of a quota: quota periods do not begin with reports, so a report may exceed it.
-"""
+"""Tolerance factor of a quota: quota periods do not begin with reports, so a report may exceed it."""
 EXPLAINED = 0.5
 """A cause explains a slow host if it accounts for this part of the time lost."""
 
@@ -95,7 +94,7 @@ class SlowHost:
     since_iteration, until_iteration
         Iterations at which it became slow and at which it was as fast as planned again; None: it still is slow.
     factor
-        Its measured over its expected seconds of an iteration.
+        Measured over expected seconds of an iteration.
     cause
         ``other load``: other processes had the CPU; ``quota``: a CPU quota stopped it; ``paging``: memory came
         from a disk; ``link``: its borders took longer, its computing did not; ``own work``: it needs more

@@ -1,4 +1,4 @@
-"""Verification: a result against that of the same program run as one process, as far as a budget allows.
+"""Verification: compare a result with that of the same program as one process, within a budget.
 
 If one process repeats the whole run in a short time, or in a small part of the run's time, the check compares
 the whole result. Otherwise it compares a *sample*: the first iterations, run again on the partition and the
@@ -48,8 +48,7 @@ After a longer run, the whole command exceeds the program's time by at most ``BU
 SAMPLE_SECONDS = 5.0
 """Time of a sample; it has as many iterations as fit."""
 MAX_AROUND_SECONDS, DIGEST_RATE = 2.0, 100e6
-"""Largest assumed start of a run; also of its end, plus its result at ``DIGEST_RATE`` bytes per second.
-"""
+"""Largest assumed start of a run; also of its end, plus its result at ``DIGEST_RATE`` bytes per second."""
 LOOKED_AT_SECONDS = 1.0
 """Seconds of a run as one process before its rate is taken as reliable."""
 LEFT_SECONDS = 1.0
@@ -158,7 +157,7 @@ class FinishedRun:
         The program's own time (start, loop and end), and the part of its end, in which the result is
         transferred.
     other_seconds
-        Time of the command so far beside the program.
+        Time of the command so far outside the program.
     sampler
         Returns the actuator that starts a sample on the hosts of the run and keeps no result. None if the
         command would have to wait for the hosts; then the partition runs on this machine.

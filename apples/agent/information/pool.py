@@ -525,8 +525,7 @@ ASSUMED: Final = "assumed"
 """Sources of a speed, besides the host list (`STATIC`)."""
 SIMILAR_SIZE = 4.0
 """Largest ratio of grid points between similar problem sizes. Beyond it, strips exceed the measured sizes by
-more than the caches of most hosts differ.
-"""
+more than the caches of most hosts differ."""
 
 
 def speed_source(information: InformationPool, host: Host) -> SpeedSource:

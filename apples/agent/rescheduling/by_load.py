@@ -242,7 +242,7 @@ class LoadRescheduler:
         chosen: list[str],
         reason: str,
     ) -> None:
-        """Replace the hosts to leave by the newly chosen hosts, and record the move."""
+        """Replace hosts by the newly chosen hosts, and record the move."""
         coordinator, rows = self.coordinator, run.rows()
         loads = {load.name: load for load in cluster.loads}
         pace = {name: load.speed * load.share for name, load in loads.items()}

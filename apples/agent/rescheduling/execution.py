@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 1.0
 KEPT_DECISIONS = 100
 IDLE_SECONDS = 0.5
-"""Seconds without a call of `monitor` before another thread reads progress, soon enough for a display.
-"""
+"""Seconds without a call of `monitor` before another thread reads progress, soon enough for a display."""
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 2.0
 LEAVE_SECONDS = 30.0

@@ -29,8 +29,7 @@ Numbers = float | np.float64 | npt.NDArray[np.float64]
 
 MAX_SITE_CHOICES = 24
 """If there are more choices of sites than this, only some are searched: each site with its nearest sites, and
-the sites with the most memory, speed, speed for their price, and hosts.
-"""
+the sites with the most memory, speed, speed for their price, and hosts."""
 OVER_LIMIT = 1e150
 """Factor on the value of a set beyond the user's deadline or cost, so that it is worse than any set within."""
 

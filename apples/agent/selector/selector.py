@@ -43,12 +43,10 @@ BUDGET, BUDGET_OF_METRIC = 60_000, 10_000
 EXHAUSTIVE_HOSTS, EXHAUSTIVE_HOSTS_OF_PARTITIONS = 5, 4
 """Up to this number, every ordered subset is evaluated: 165, in a few milliseconds. If ranks own whole
 partitions, each subset must be planned, about a millisecond each, because the order decides which ranks own
-more.
-"""
+more."""
 MARGIN, MARGIN_OF_ESTIMATES = 1.02, 1.25
 """Orders of a set are planned up to this factor above the best estimate so far. The value of the search is a
-lower bound, except with speeds that depend on the rows. The estimate of fractional strips is not a lower bound.
-"""
+lower bound, except with speeds that depend on the rows. The estimate of fractional strips is not a lower bound."""
 STARTS = 24
 SETS_OF_FEW = 40
 SETS_OF_MANY = 8

@@ -56,8 +56,7 @@ Follow = Callable[[PlanResult, Execution], AbstractContextManager[Callable[[Prog
 """Watches a run: returns a context, entered when the application has started and left at its end or with the
 exception that ends it. The context's value is called with each progress message as soon as the blueprint or the
 session receives it. While neither reads messages, another thread calls it within a second. An exception of the
-call ends the run.
-"""
+call ends the run."""
 Decided = Callable[[PlanResult, LaunchPlan | None], object]
 """Called with the decision just before its start; the launch plan is None if no plan is feasible."""
 
