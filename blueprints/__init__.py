@@ -6,8 +6,8 @@ with `square_blocks` (method 1; `blocked` uses equal strips), `compile_time` (me
 `migrate` and `decider` do so by the loads of hosts. Your own blueprint is any function that takes a Coordinator
 and returns an Execution.
 
-Blueprints that need more than the Coordinator read it from ``apples`` when they are called, so that a plan
-loads only the modules of its blueprint.
+A blueprint that needs further names takes them from ``apples`` during its call, so that a plan loads only the
+modules of its own blueprint.
 """
 
 from blueprints.all_resources import all_resources

@@ -48,7 +48,7 @@ def active_set(
     *,
     threads: bool = False,
 ) -> ActiveSet:
-    """Return for each host the implementation measured fastest of those available there.
+    """Return the fastest available implementation of each host, by measured costs.
 
     If the template chooses an implementation for a host, the choice is binding. If `cost` returns None, the
     cost is the one measured in the template. An implementation without a measured cost comes last; of equal

@@ -75,7 +75,7 @@ def _kernels(name: str) -> Finding:
 
 
 def gpu_finding(name: str, seconds: float = 20.0) -> Finding:
-    """Return the GPUs that ``nvidia-smi`` lists within `seconds`, time to wake a GPU included. Loads no CUDA."""
+    """Return the GPUs that ``nvidia-smi`` lists within `seconds`, as a GPU may need to wake up. Loads no CUDA."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return Finding(name, "ok", "none: nvidia-smi is not installed")

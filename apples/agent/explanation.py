@@ -94,7 +94,7 @@ def first_questions(possible: Sequence[Question], coordinator: Coordinator) -> S
 
 
 def _is_long(coordinator: Coordinator) -> bool:
-    """Return whether the host list is too long for questions: each takes several plans."""
+    """Return whether the host list is too long for questions, as each question takes several plans."""
     return len(coordinator.decision_log.usable) > MAX_HOSTS
 
 

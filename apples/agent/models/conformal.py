@@ -30,8 +30,7 @@ from apples.resources import LEAST, MOST, Host
 
 LEVEL = 0.8
 """An interval holds in four runs of five."""
-# Of 0.9, 0.95 and 0.98: their coverage was nearly equal. Only `STEP` kept the level under a slow
-# drift.
+# 0.9, 0.95 and 0.98 gave nearly equal coverage. Under a slow drift only `STEP` kept the level.
 FADING = 0.95
 MIN_ERRORS = 4
 """The next error exceeds the largest of n errors with probability 1 / (n + 1): with four errors 0.2."""

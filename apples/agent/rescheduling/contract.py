@@ -34,9 +34,9 @@ class IterationRate:
     Attributes
     ----------
     iteration_seconds
-        One iteration.
+        Seconds of one iteration.
     compute_seconds
-        By host, the computing in one iteration.
+        Seconds of computing in one iteration, by host.
     seconds, iterations
         Length of the window.
     error
@@ -57,9 +57,9 @@ class PerformanceContract:
     Attributes
     ----------
     iteration_seconds
-        One iteration.
+        Seconds of one iteration.
     compute_seconds
-        By host, the computing in one iteration.
+        Seconds of computing in one iteration, by host.
     """
 
     iteration_seconds: float

@@ -186,7 +186,7 @@ class _Market:
             yield self._balanced(seconds, float(net[chosen].sum()), np.concatenate(hosts))
 
     def _balanced(self, seconds: float, held: float, places: Indices) -> tuple[float, Indices]:
-        """Return the approximate time of a set that computes `held` rows within `seconds`, and the set."""
+        """Return a set, which holds `held` rows in `seconds`, with its approximate time for the grid."""
         free = self._rows(seconds, self.inside)[places] < self.cap[places]
         slope = float((free / self.p[places]).sum())
         return seconds + (self.total - held) / slope if slope else seconds, places

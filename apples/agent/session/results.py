@@ -650,9 +650,9 @@ def execution_document(
 
 
 def verification_error(document: Mapping[str, Any]) -> VerificationError | None:
-    """Return the error of a run with a wrong or unverified result; None if the result is right.
+    """Return the error of a run with a wrong result, or without a requested verification; else None.
 
-    A verification that the user requested by name and that could not be made is an error too.
+    A missing verification is an error only if the user requested ``full`` or ``sample``.
     """
     how = document.get("verification")
     if document["verified"] is False:

@@ -58,7 +58,7 @@ def _verified(document: AgentRunDocument) -> tuple[str, Parts]:
         return UNCHECKED, ((found and found["reason"]) or "verification off",)
     if found is not None:
         return _checked(document, found)
-    # A record of an earlier version.
+    # A record of an earlier version has no `verification`.
     return (EARLIER, ()) if verified else (WRONG.replace("{}.", "."), ("the planned", count(1)))
 
 
