@@ -183,7 +183,7 @@ def job_of(state: SchedulerState, number: int, name: str) -> LiveJob:
 
 
 def not_recorded(trouble: str, *, pending: bool = False) -> LaunchError:
-    """Return the error of an input while the log cannot be written; `pending`: it may still have an effect."""
+    """Return the error of an input while the log cannot be written; `pending`: it may take effect later."""
     later = "; the request may be carried out when the log can be written" if pending else ""
     return LaunchError(
         f"nothing can be recorded: {trouble}{later}",

@@ -79,7 +79,7 @@ class ScheduledJob(TypedDict):
     """Id of the job, `NAME.N`."""
     state: JobState
     """State of the job; `unsettled`: it has not answered an order to resize in time; `verifying`: its
-    application has ended and its result is verified."""
+    application has ended and its result is being verified."""
     name: str
     """Name of the application."""
     user: str

@@ -214,7 +214,7 @@ class JobServiceExecutor(JobExecutor):
     actuator
         Starts the jobs.
     looks
-        Makes the probes of the hosts that may not answer; None: all hosts are parts of this machine.
+        Makes the `HostLooks` of the hosts that can fail to answer; None: all hosts are parts of this machine.
     daemons
         Allocate CPUs on shared hosts; `looks` probes them. None: no order requires that.
     verbs
@@ -634,7 +634,7 @@ class JobServiceExecutor(JobExecutor):
             self._report(report)
 
     def _over(self, attempt: _Attempt, record: store.Record) -> None:
-        """Report that an attempt is over and has left this machine; no process of it is left here."""
+        """Report that an attempt is over and that this machine has no process of it."""
         with self._lock:
             self._attempts.pop(attempt.key, None)
         hosts_failed = (

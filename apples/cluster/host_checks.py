@@ -47,7 +47,7 @@ class _Leaving:
 
 @dataclass
 class _FarHost:
-    """The open questions to a host, and the time of its next probe.
+    """The attempts that have to leave a host, and the time of its next probe.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class _FarHost:
 
 
 class HostLooks:
-    """Probes hosts; one probe at a time for each host asks all open questions.
+    """Probes hosts: one probe at a time for each host, about all attempts that have to leave it.
 
     Parameters
     ----------
@@ -214,7 +214,7 @@ class HostLooks:
             return not any(host.busy for host in self._far.values())
 
     def step(self, used: Collection[str]) -> None:
-        """Start the due probes; unless `every` is set, a host in use is probed only for open questions."""
+        """Start the due probes; if `every` is None, skip hosts in use that answer and that no attempt leaves."""
         now = self._clock()
         with self._lock:
             for one in self._far.values():

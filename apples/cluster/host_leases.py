@@ -92,7 +92,7 @@ class HostLeases:
         return now + job.requested <= self._leases.get(host, (inf, ""))[0]
 
     def lasting(self, job: LiveJob, hosts: int, now: float) -> tuple[int, int]:
-        """Return the fewest hosts that a job can be started on, and how many of `hosts` stay until its end."""
+        """Return the fewest hosts on which a job can start, and the number of `hosts` that stay until its end."""
         one = job.submission
         needs = one.maximum if one.kind is JobKind.RIGID else one.minimum
         return needs, hosts - bisect_left(self._ends, now + job.requested)

@@ -35,7 +35,7 @@ HEAR: Final = "hear"
 MAX_INPUTS: Final = 200
 """Number of inputs above which they are written even without another record."""
 MAX_BYTES: Final = 1 << 16
-"""Limit of the inputs of one record."""
+"""Limit of the inputs of one record, in bytes of JSON."""
 
 REPORTS: Final[Mapping[str, type[Report]]] = {
     "job": JobReport, "left": HostLeft, "run_time": RunTimeEstimate,

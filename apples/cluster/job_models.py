@@ -23,7 +23,7 @@ from apples.resources.schedule import Estimate
 MAX_CHOICES: Final = 3
 """Sets of hosts that are chosen for a job; each takes up to three plans."""
 MIN_SHARE: Final = 1e-3
-"""Least part of a processor in a plan."""
+"""Smallest part of a processor with which a host is planned."""
 
 
 def estimate(

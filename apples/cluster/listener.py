@@ -107,7 +107,7 @@ class ListenerLimits:
     requests_at_once
         Requests of one principal at once; after that `REQUESTS_A_SECOND`.
     beat_seconds
-        Interval of the comments on a stream without events, and of the checks of its reader's token.
+        Interval of heartbeat comments on a stream without events, and of the checks of its reader's token.
     """
 
     streams: int = MAX_STREAMS

@@ -210,7 +210,7 @@ class LiveJob:
 
     @property
     def wants(self) -> int | None:
-        """Number of hosts that an evolving job wants: the nearest to its present number that it asks for.
+        """Number of hosts that an evolving job wants: of the range in its request, the nearest to its present number.
 
         Stays between the bounds of its submission. None: it has enough.
         """
@@ -229,8 +229,8 @@ class LiveJob:
         """Return the job as a policy sees it, on hosts with this number of CPUs that jobs share.
 
         0: it shares its hosts with no other (`exclusive`), and a host counts as one processor. An evolving job
-        asks for its fewest hosts at first. If a malleable job has asked for hosts, these bounds apply; the lower
-        one is never above its present number of hosts.
+        asks for its fewest hosts at first. The request of a malleable job sets its bounds; the lower bound is
+        never above its present number of hosts.
         """
         one = self.submission
         least, most = one.minimum, one.maximum

@@ -174,7 +174,7 @@ def read_history(folder: Folder) -> tuple[list[LiveJob], list[str], list[str]]:
 
 
 def folded(records: Iterable[Record]) -> tuple[SchedulerState, list[str]]:
-    """Return the state that records lead to, and a line for each invalid record."""
+    """Apply records to an empty state; return it with a line for each invalid record."""
     state, problems = SchedulerState(), list[str]()
     for record in records:
         try:

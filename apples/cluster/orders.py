@@ -23,7 +23,7 @@ def attached_requirement(work: Mapping[str, Any]) -> str:
 
 
 LAST: Final = 1 << 31
-"""Greater than the number of every order; an attempt that has left a host by this number never returns there."""
+"""Greater than the number of every order to resize; an attempt that left a host by it never returns there."""
 
 
 @dataclass(frozen=True, slots=True)

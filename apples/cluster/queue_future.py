@@ -32,7 +32,7 @@ from apples.simulation.run import simulate
 from apples.simulation.workload import Workload, instants
 
 MIN_PAST = 10
-"""Ended runs below which run times are not drawn."""
+"""Least number of ended runs from which run times are drawn."""
 ALIKE = ((3, 20), (4, 20), (8, 40))
 """Fewest similar runs to draw from, and the number of the latest that count, by similarity: the same user, name,
 estimate and hosts; the same user, name and estimate; the same user and name."""

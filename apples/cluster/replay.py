@@ -214,7 +214,7 @@ class _ReplayedScheduler(LiveScheduler):
                 getattr(self, f"_take_in_{verb}")(*words)
 
     def _pass(self) -> None:
-        """Run the policy once; the reason of the first job left waiting explains its decisions."""
+        """Run the policy once; explain its decisions by the reason of the first job that still waits."""
         ledger = self.ledger
         self._queue, self._free = [job.id for job in ledger.queue], ledger.free
         count = len(self.explained)

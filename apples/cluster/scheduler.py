@@ -1000,7 +1000,7 @@ class LiveScheduler(SchedulerBackend):
         return self._dirty is not None
 
     def next_time(self) -> float:
-        """Return the seconds until the next call of `tick` has work, at the latest."""
+        """Return the seconds after which `tick` has to be called at the latest."""
         wake = self._wakes[0] if self._wakes else inf
         return max(0.0, min(self._due(), wake, self._next_check) - self.now)
 
@@ -1336,7 +1336,7 @@ class LiveScheduler(SchedulerBackend):
             self._end(self.state.jobs[job], LiveJobState.QUEUED, "its policy queued it again")
 
     def promise_start(self, job: int, time: float) -> None:
-        """Record the time at which the policy promised hosts to a job, and request a pass then."""
+        """Record the time for which the policy promised a job hosts, and request a pass at that time."""
         self._promised[job] = time
         self.wake_at(time)
 

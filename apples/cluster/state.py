@@ -101,7 +101,7 @@ class SchedulerState:
     policy, cpus
         The name of the policy, and CPUs of each host if jobs share hosts, as of the last start.
     promises
-        Waiting job -> time at which the policy has promised it hosts.
+        Waiting job -> time for which the policy has promised it hosts.
     usage
         Use of the hosts by each user; None: no policy that reads it was ever started.
     """
@@ -280,7 +280,7 @@ class SchedulerState:
         return replace(job, mates=tuple(mate for mate in job.mates if mate in there))
 
     def answered(self, request: str, digest: str) -> int | None:
-        """Return the job that a request to submit was answered with; None: the request is new.
+        """Return the number of the job that an earlier request with this id submitted; None: the id is new.
 
         Raises
         ------

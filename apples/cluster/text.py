@@ -98,13 +98,14 @@ def queue_text(document: QueueDocument) -> str:
 
 
 NARROW, WIDE = 60, 100
-"""Widths of a terminal in columns from which it shows more of a queue."""
+"""Least widths in columns of a medium and of a wide terminal (`watched_text`)."""
 
 
 def watched_text(document: QueueDocument, columns: int, lines: int) -> str:
     """Return as much of a queue as a terminal of this size shows, the most needed first.
 
-    A wide terminal shows the output of `queue_text`, a usual one no kinds and names, a narrow one a line a job.
+    A wide terminal shows the output of `queue_text`, a medium one omits kinds and names, a narrow one
+    shows a line for each job.
     """
     hosts = Counter(one["state"] for one in document["hosts"])
     jobs = [one for one in document["jobs"] if one["state"] not in OVER]

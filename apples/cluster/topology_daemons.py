@@ -177,7 +177,7 @@ class TopologyDaemons:
         return host in self._far
 
     def places(self) -> list[str]:
-        """Return the daemons, by the names under which a scheduler claims them."""
+        """Return the names by which a scheduler claims its daemons: socket paths, with user and host if remote."""
         hosts = None if self._listed is None else self._listed()
         return [
             os.path.realpath(socket)

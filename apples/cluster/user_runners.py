@@ -32,7 +32,7 @@ from apples.cluster.orders import (
 from apples.errors import UsageError
 
 POLL_SECONDS: Final = 5.0
-"""Time limit of a request for orders that waits for the first order."""
+"""Time for which a request for orders waits for the first order."""
 SILENT_SECONDS: Final = 15.0
 """A job runner is away after this time without a request."""
 MAX_AT_ONCE: Final = 200
