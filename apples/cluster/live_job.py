@@ -210,7 +210,7 @@ class LiveJob:
 
     @property
     def wants(self) -> int | None:
-        """Number of hosts that an evolving job wants: of the range in its request, the nearest to its present number.
+        """Number of hosts that an evolving job wants: of the requested range, the nearest to its present number.
 
         Stays between the bounds of its submission. None: it has enough.
         """
