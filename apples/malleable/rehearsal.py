@@ -1,6 +1,6 @@
-"""Rehearses a malleable job: a job manager in this process, on hosts played by this machine, commands from a list.
+"""Rehearses a malleable job: a job manager in this process, hosts emulated on this machine, commands from a list.
 
-For tests, benchmarks and authors who want to see their program resized before an agent does it.
+For tests and benchmarks, and for authors to resize their program without an agent.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from apples.malleable.manager.job_manager import JobManager
 
 
 class ScriptedControl(CommandSource):
-    """Hands out one map after another, each when the one before was answered.
+    """Sends one map after another, each after the answer to the map before.
 
     Parameters
     ----------
     maps
-        What the job is to become; may be a generator that looks at `notices`.
+        Successive processor maps of the job; may be a generator that reads `notices`.
 
     Attributes
     ----------
     notices
-        What happened, in order.
+        All notices of the job, in order.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class ScriptedControl(CommandSource):
         self.notices: list[JobNotice] = []
 
     def attach(self, selector: BaseSelector, status: Callable[[], ManagerStatus]) -> None:
-        """Listen to nothing."""
+        """Store `status`; register no file."""
         del selector
         self._status = status
 
@@ -75,11 +75,11 @@ class ScriptedControl(CommandSource):
         return ResizeCommand(self._epoch, tuple(shares))
 
     def cancelled(self) -> bool:
-        """Never."""
+        """Return False: a script does not cancel the job."""
         return False
 
     def notify(self, notice: JobNotice) -> None:
-        """Keep it."""
+        """Append a notice to `notices`."""
         self.notices.append(notice)
 
     def close(self) -> None:
@@ -87,22 +87,22 @@ class ScriptedControl(CommandSource):
 
 
 LONGEST = 1 << 20
-"""Bytes of a line that are kept."""
+"""Largest number of bytes of a line; the rest of a longer line is dropped."""
 LEFT_SECONDS = 10.0
-"""For what a run has left, if anything, to be gone."""
+"""Time limit for the remaining processes of a run to end."""
 Maps = Iterable[Iterable[HostShare]]
 
 
 @dataclass
 class Rehearsal:
-    """What came of it.
+    """The result of a rehearsal.
 
     Attributes
     ----------
     lines
-        What the ranks wrote to standard output.
+        Lines that the ranks wrote to standard output.
     residents
-        For each `ResizeDone`, processes of the job found at that moment on a host that is no member.
+        For each `ResizeDone`, the processes of the job that were still on released hosts at that moment.
     """
 
     ended: JobEnded
@@ -117,7 +117,7 @@ class Rehearsal:
 
 
 class WatchedControl(ScriptedControl):
-    """Commands from a list, with a look at released hosts after each."""
+    """Commands from a list, with a search for processes on released hosts after each."""
 
     def __init__(self, maps: Maps, job: str, hosts: Sequence[str], pause: float) -> None:
         super().__init__(maps)
@@ -125,11 +125,11 @@ class WatchedControl(ScriptedControl):
         self.residents: list[list[int]] = []
 
     def poll(self) -> Any:
-        """Return the next command, when the pause after the last is over."""
+        """Return the next command after the pause; None until then."""
         return super().poll() if time.monotonic() >= self._free else None
 
     def notify(self, notice: JobNotice) -> None:
-        """Keep it, and who is on the hosts that have no business with the job any more."""
+        """Append a notice; after a `ResizeDone`, also the job's processes on released hosts."""
         super().notify(notice)
         self._free = time.monotonic() + self._pause
         if isinstance(notice, ResizeDone):
@@ -153,16 +153,16 @@ def rehearse(
     place: Callable[[HostSpec], HostSpec] = lambda spec: spec,
     watch: Callable[[JobManager], None] = lambda _: None,
 ) -> Rehearsal:
-    """Run `program` from the map `first` on through `maps`; return what came of it.
+    """Run `program` on the map `first`, resize it to each of `maps`, and return the result.
 
     Parameters
     ----------
     slots
-        Every host it may use, with the ranks it runs.
+        Host -> number of its ranks, for all hosts that the job may use.
     pause
         Seconds between an answer and the next command.
     place
-        Called with each host, a part of this machine; returns how it is reached instead.
+        Called with the specification of each host, a part of this machine; returns the specification to use.
     watch
         Called with the manager before it runs.
     """
@@ -189,7 +189,7 @@ def rehearse(
         output()
     finally:
         os.close(handle)
-        # Ranks whose supervisor was killed die with it, but not at once.
+        # Ranks die with a killed supervisor, but not immediately.
         kill_marked(name, LEFT_SECONDS)
         remove_run(folder, [])
     return Rehearsal(ended, control.notices, output.lines, control.residents)
@@ -202,7 +202,7 @@ class _Output:
     buffer: LineBuffer = field(default_factory=lambda: LineBuffer(LONGEST, truncating=True))
 
     def __call__(self) -> None:
-        """Take what is there."""
+        """Read the available output."""
         try:
             while data := os.read(self.handle, 1 << 16):
                 self.lines += [line.decode(errors="replace") for line in self.buffer.feed(data)]
@@ -224,7 +224,7 @@ def _with(job: JobFile, environment: Mapping[str, str]) -> JobFile:
 
 
 def _host(pid: int) -> str:
-    """Return the host a process was started for, empty for none."""
+    """Return the host for which a process was started; empty if it has none."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

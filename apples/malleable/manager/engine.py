@@ -1,22 +1,22 @@
 """`ReconfigurationEngine`: the state machine that carries out the commands of one job.
 
-It starts process groups, sends ranks what to become, and notifies what came of it. Every host has an MPI world
-of its own, and a change merges worlds. After the loss of a host the survivors start again from the last commit.
+It starts process groups, sends orders to their ranks, and notifies the outcome. Every host has an MPI world of its
+own, and a change merges worlds. After the loss of a host, the other hosts restart from the last commit.
 
-The stages of a change, and what ends each:
+The stages of a change, each with the event that ends it:
 
     change   idle -> start (new groups have parked) -> merge (their MPI worlds have merged)
              [-> wait -> prefetch (constant arrays are in their new places, while the program computes)]
-             -> wait (rank 0 asks, at a safe point, what there is to do) -> change (all data is in its new places)
+             -> wait (rank 0 requests its order at a safe point) -> change (all data is in its new places)
              -> leave (released hosts are empty) -> idle
-    back     change -> save (every member has saved what it had at the safe point) -> clear -> launch -> ..
+    back     change -> save (every member has saved its data of the safe point) -> clear -> launch -> ..
     loss     any -> clear (every rank has been killed) -> launch -> change -> leave -> idle
     end      any -> finish (every host is empty) -> over
 
-Whoever joins is a member from the moment the manager says that the new map holds, at the end of ``change``. The
-loss of anybody who is not yet a member refuses the command. Before the safe point nobody of the job hears of it.
-After it the change is taken back: its members start again on their old map with what they had at the safe point.
-Only the loss of a member costs iterations, those since the last commit. A spare of the job's list takes its place.
+A newcomer becomes a member at the end of ``change``, when the manager commits the new map. If a host is lost
+before it is a member, the command is refused. Before the safe point this does not affect the program. After it the
+change is aborted: the members restart on their old map with their data of the safe point. Only the loss of a
+member costs iterations, those since the last commit. A standby host of the job's list replaces it.
 """
 
 from __future__ import annotations
@@ -57,34 +57,34 @@ Stage = Literal["launch", "idle", "start", "merge", "wait", "prefetch", "change"
 
 @dataclass
 class Reconfiguration:
-    """One change of a job's hosts, from its beginning to its answer.
+    """One change of a job's hosts, from its begin to its answer.
 
     Attributes
     ----------
     command
-        What asked for it; None for a launch, after a loss that met no command, and once it has been answered.
+        The command that caused the change; None for a launch, after a loss without a command, and after the
+        answer.
     shares, new
-        The map to come, and its strips. The strips of a launch have no rows until the program has said how
-        many it has.
+        The new map, and its strips. The strips of a launch have no rows until the program has reported its rows.
     origin
-        Where the data comes from, as in `ChangePlan`.
+        Source of the data, as in `ChangePlan`.
     lost, reason, code
-        Hosts whose loss it is about, and why; or why the command is refused, where it goes back to the old map.
-        The code names the condition.
+        Lost hosts that caused the change, and the reason; or the reason to refuse the command, if the change
+        restores the old map. The code names the condition.
     phase_started
-        When the phase under way began.
+        Start of the present phase.
     safe
-        When the safe point was reached; 0 before.
+        Time of the safe point; 0 before it.
     seconds
-        How long it may take from there until the new map holds.
+        Time limit from the safe point until the new map is in force.
     port
-        Where those that join have met, and the job connects to them.
+        MPI port at which the merged newcomers wait for the job's connection.
     secret
-        With which ranks serve parts of constant arrays before the change; empty: none are served.
+        Secret of the ranks that serve parts of constant arrays before the change; empty: no prefetch.
     fetched
-        Ranks that have got all they are to have of these.
+        Ranks that have prefetched all their parts of constant arrays.
     rate_bytes
-        Those of `moved_bytes` that moved while the job stood still.
+        Part of `moved_bytes` that moved while the job stood still.
     """
 
     command: ResizeCommand | None
@@ -112,7 +112,7 @@ class Reconfiguration:
     def commanded(
         cls, command: ResizeCommand, old: Sequence[HostRows], rows: int, slots: Mapping[str, int]
     ) -> Reconfiguration:
-        """Return the change that a command asks for."""
+        """Return the change for a command."""
         if command.ordered:
             new = strips(command.hosts, rows, slots)
         else:
@@ -126,22 +126,22 @@ class Reconfiguration:
     def launched(
         cls, shares: Sequence[HostShare], slots: Mapping[str, int], origin: ChangeOrigin
     ) -> Reconfiguration:
-        """Return the start of all hosts of a map, in its order."""
+        """Return the change that starts all hosts of a map, in its order."""
         return cls(None, tuple(shares), strips(shares, 0, slots), origin=origin)
 
     def end_phase(self, name: str) -> None:
-        """End the phase under way and begin the next; one that comes twice is counted together."""
+        """End the present phase and begin the next; the times of a repeated phase are added up."""
         now = time.monotonic()
         self.phases[name] = self.phases.get(name, 0.0) + now - self.phase_started
         self.phase_started = now
 
     def assign_rows(self, rows: int, slots: Mapping[str, int]) -> None:
-        """Give the new strips their rows, now that it is known how many the program has."""
+        """Assign rows to the new strips, after the program has reported its number of rows."""
         by_host = {share.host: share for share in self.shares}
         self.new = strips([by_host[one.host] for one in self.new], rows, slots)
 
     def reverted(self, members: Sequence[HostRows], origin: ChangeOrigin) -> Reconfiguration:
-        """Return the start of the old map again, by which this change is taken back."""
+        """Return the change that restarts the old map, by which this change is aborted."""
         shares = tuple(HostShare(one.host, one.weight, rows=one.rows) for one in members)
         return Reconfiguration(
             self.command, shares, tuple(members), origin=origin,
@@ -150,18 +150,18 @@ class Reconfiguration:
 
     @property
     def aborted(self) -> bool:
-        """Whether it goes back to the old map of a command that could not be carried out."""
+        """Whether this change restores the old map after a failed command."""
         return self.origin == "saved" and bool(self.reason)
 
     def complete(self, message: Message, old: Sequence[HostRows]) -> None:
-        """Take rank 0's report that all data is in its new places."""
+        """Handle rank 0's report that all data is in its new places."""
         self.moved_bytes, self.rate_bytes = message["bytes"] + message["fetched"], message["bytes"]
         self.moved_rows = rows_moved(old, self.new) if old and self.origin == "live" else 0
 
     def notice(
         self, epoch: int, now: Sequence[HostRows], iteration: int
     ) -> ResizeDone | ResizeRefused | RolledBack | None:
-        """Return what is notified when it is complete; None for the launch."""
+        """Return the notice of the complete change; None for the launch."""
         seconds = time.monotonic() - (self.safe or self.begun)
         if self.origin == "commit":
             found = (epoch, self.lost, self.reason, tuple(now), iteration, seconds)
@@ -170,38 +170,40 @@ class Reconfiguration:
             return None
         if self.aborted:
             return ResizeRefused(epoch, self.reason, self.code)
-        # Its own count of epochs, which begins with the launch, is none of the agent's.
+        # The engine's own epochs begin with the launch and differ from the agent's: use the command's.
         done = (self.command.epoch, tuple(now), seconds, self.phases)
         return ResizeDone(*done, self.moved_rows, self.moved_bytes)
 
 
 MAX_CODE = 60
-"""Characters of a program's own error code."""
+"""Largest length of a program's own error code."""
 START_SECONDS = 60.0
-"""Groups that were started for a change must have parked and met by then; twice as long at the launch."""
+"""Time limit for the groups of a change to park and to merge; twice as long at the launch."""
 SAFE_POINT_SECONDS = 300.0
-"""A safe point must come by then, or within `SAFE_POINT_GAPS` of the longest time between reports of progress."""
+"""Time limit for a safe point, or `SAFE_POINT_GAPS` times the longest gap between progress reports, if longer."""
 SAFE_POINT_GAPS = 4.0
 CLEAR_SECONDS = 60.0
-"""For ranks to be killed before they start again: only one that waits inside the kernel takes longer."""
+"""Time limit for killed ranks to end before a restart: only a rank that waits inside the kernel takes longer."""
 SAVE_SECONDS = 60.0
-"""For members to save what they have, beside the time that a slow memory takes for it."""
+"""Time limit for members to save their data, in addition to the time that a slow memory takes for it."""
 SAVE_RATE = 1e8
 BROKEN_SECONDS = 10.0
-"""From a rank's word that MPI failed until it is taken for the cause: mostly word of a loss behind it comes."""
+"""Delay from a rank's report of an MPI failure until that counts as the cause: mostly the report of a loss
+follows."""
 ABORTED_SECONDS = 3.0
-"""From the end of a rank with an exit code until its host counts as lost: the loss that caused it may be reported
-later, as its supervisor waits up to two seconds for mpiexec to print how its rank ended."""
+"""Delay from the end of a rank with an exit code until its host counts as lost. The report of the loss that caused
+it may come later, because that supervisor waits up to two seconds for mpiexec to print the exit code."""
 LEAVE_SECONDS = 5.0
-"""Released ranks may take so long to end by themselves before they are killed."""
+"""Time limit for released ranks to end by themselves before they are killed."""
 PREPARING = ("start", "merge", "wait", "prefetch")
 """Stages of a change before the job stands still for it."""
 COMPUTING = ("idle", *PREPARING)
-"""Stages in which the program computes, and no loss but that of a member is any of its business."""
+"""Stages in which the program computes, and only the loss of a member affects it."""
 MAX_ROLLBACKS = 3
-"""In a row, without a commit between them."""
+"""Largest number of rollbacks in a row, without a commit between them."""
 MAX_REPAIRS = 3
-"""Of a job: what breaks MPI again and again where no process is lost is the program's own fault."""
+"""Largest number of restarts of a job after MPI failures without a lost process: more are a fault of the
+program."""
 
 
 class ReconfigurationEngine:
@@ -210,16 +212,16 @@ class ReconfigurationEngine:
     Parameters
     ----------
     notify
-        Takes what happened.
+        Called with each notice.
     folder
-        Where supervisors of this machine put their files.
+        Folder for the files of supervisors on this machine.
     on_output
         As for `ProcessGroup`.
 
     Attributes
     ----------
     members
-        The strips of the map that holds now; empty until the launch is complete.
+        The strips of the map in force; empty until the launch is complete.
     """
 
     def __init__(
@@ -243,13 +245,13 @@ class ReconfigurationEngine:
         self._rows = self._row_bytes = self._block_bytes = self._rollbacks = 0
         self._constant_bytes = 0
         self._rate, self._warned = 0.0, ""
-        # Time of the last report of progress, and the longest time between two: at least an iteration.
+        # Time of the last progress report, and the longest gap between two: at least an iteration.
         self._progress_at = self._progress_gap = 0.0
-        # Ranks that have not yet saved, or left the old map, or have not answered the prefetch.
+        # Ranks that must still save, leave the old map, or answer the prefetch.
         self._awaited: set[tuple[str, int]] = set()
         # The report of a rank that cannot go on: time of the first one, host, reason and code.
         self.broken: tuple[float, str, str, str] | None = None
-        # A loss that another loss may have caused: its time, its host and why.
+        # A loss that another loss may have caused: its time, host and reason.
         self._aborted: tuple[float, str, str] | None = None
         self._repairs = 0
         self._finished = False
@@ -261,7 +263,7 @@ class ReconfigurationEngine:
 
     @property
     def status(self) -> ManagerStatus:
-        """The job now."""
+        """The present status of the job."""
         busy = self.stage not in ("idle", "over")
         limits = (self.job.minimum, self.job.maximum or len(self.slots))
         found = (self.state, self.members, self.epoch, self.iteration, *limits, busy)
@@ -276,12 +278,12 @@ class ReconfigurationEngine:
 
     @property
     def ranks(self) -> int:
-        """How many ranks the job has when the change under way is complete."""
+        """Number of the job's ranks after the change in progress."""
         now = self.members if self.stage in ("idle", "over") else self.change.new
         return sum(self.slots[one.host] for one in now)
 
     def command(self, command: ResizeCommand) -> None:
-        """Begin a command; asked only while idle. Answered by a `ResizeDone`, `ResizeRefused` or `RolledBack`."""
+        """Begin a command; called only while idle. The answer is `ResizeDone`, `ResizeRefused` or `RolledBack`."""
         self._learn(command.places)
         need = sum(self.slots[share.host] for share in command.hosts)
         if self._rows and need > self._rows:
@@ -296,7 +298,7 @@ class ReconfigurationEngine:
         self._on_parked()
 
     def _learn(self, places: Sequence[HostSpec]) -> None:
-        """Take up how hosts are reached where nothing of the job is."""
+        """Store the specifications of hosts on which the job has no processes."""
         there = {*self.groups.groups, *(one.host for one in self.members)}
         new = [place for place in places if place.host not in there]
         self.job = self.groups.job = self.job.knowing(new)
@@ -317,13 +319,12 @@ class ReconfigurationEngine:
 
     @property
     def stage_limit(self) -> float:
-        """How long the stage under way may take; without limit if no change is under way."""
+        """Time limit of the present stage; infinite if no change is in progress."""
         change = self.change
         if self.stage == "leave":
             return change.seconds if self._awaited else LEAVE_SECONDS
         saving = SAVE_SECONDS + (self._rows * self._row_bytes + self._block_bytes) / SAVE_RATE
-        # Wall time, unlike `peer.Silence`: a manager that got no CPU for longer finds its stage
-        # over.
+        # Wall time, unlike `peer.Silence`: the stage also ends if the manager got no CPU for that long.
         limits = {"start": START_SECONDS, "merge": START_SECONDS, "launch": 2 * START_SECONDS,
                   "wait": max(SAFE_POINT_SECONDS, SAFE_POINT_GAPS * self._progress_gap),
                   "clear": CLEAR_SECONDS, "prefetch": change.seconds, "change": change.seconds, "save": saving,
@@ -358,7 +359,7 @@ class ReconfigurationEngine:
             self.groups.end()
 
     def _end_preparation(self, slow: Sequence[str], limit: str) -> None:
-        """End a stage of a change before its safe point; `slow` are hosts whose ranks are not up."""
+        """End a stage of a change before its safe point; the ranks of the `slow` hosts are not up."""
         if self.stage == "prefetch":
             self._end_prefetch()
         elif self.stage == "wait":
@@ -373,15 +374,15 @@ class ReconfigurationEngine:
             self._end("cancelled", "")
 
     def _begin(self, change: Reconfiguration) -> None:
-        """Start all groups of a map whose data no live member holds."""
+        """Start all groups of a map, from a state that no live member holds."""
         self.change, self.groups.declared, self.stage = change, None, "launch"
-        self.broken = None  # reports of the earlier ranks do not apply to the new ones
+        self.broken = None  # reports of the earlier ranks do not apply to the new ranks
         change.joining = [one.host for one in change.new]
         self.groups.start_on(*change.joining)
-        self._on_parked()  # a spare may have parked long ago
+        self._on_parked()  # all groups may be warm groups that have parked already
 
     def _on_parked(self) -> None:
-        """Go on when every group that is to join has parked."""
+        """Begin the next stage once every joining group has parked."""
         keys = self.change.joining
         if self.stage not in ("launch", "start"):
             return
@@ -400,18 +401,18 @@ class ReconfigurationEngine:
             self._on_merged("")
 
     def _on_merged(self, port: str) -> None:
-        """Go on when the groups that are to join, if any, have merged and wait for the job at a port."""
+        """Begin the next stage: the joining groups, if any, have merged and wait for the job at a port."""
         self.change.port = port
         self.change.end_phase("start")
         self._wait()
 
     def _wait(self) -> None:
-        """Let rank 0 ask at the next safe point what there is to do."""
+        """Order rank 0 to request its order at the next safe point."""
         self.stage = "wait"
         self.groups[self.members[0].host].send({"order": "ask"}, 0)
 
     def _launch(self, keys: Sequence[str]) -> None:
-        """Let all groups merge and share out the data."""
+        """Order all groups to merge and to distribute the data."""
         first = self.groups[keys[0]]
         self._rows = int(first.declared["rows"])
         self._row_bytes = int(first.declared["row_bytes"])
@@ -427,13 +428,13 @@ class ReconfigurationEngine:
         self.groups.merge_worlds("launch", keys, plan=self.plan_document())
 
     def _cost(self, moved: int, rate: float = 0.0) -> ChangeCost:
-        """Return what it costs to move so many rows, at this rate or that of the last change."""
+        """Return the cost to move this number of rows, at this rate or at that of the last change."""
         data = (self._rows, self._row_bytes, self._block_bytes)
         return ChangeCost.of(moved, *data, rate or self._rate, self._constant_bytes)
 
     def _answer_at_safe_point(self, group: ProcessGroup, rank: int) -> None:
-        """Tell rank 0, which stands at a safe point with all others, what there is to do."""
-        if self.stage != "wait":  # what there was has been given up
+        """Send rank 0, which waits at a safe point with all other ranks, its order."""
+        if self.stage != "wait":  # the change was refused meanwhile
             group.send({"order": "none"}, rank)
             return
         change = self.change
@@ -453,21 +454,21 @@ class ReconfigurationEngine:
 
     @property
     def prefetches(self) -> bool:
-        """Whether constant arrays are to go to their new places before the change under way."""
+        """Whether constant arrays move to their new places before the change in progress."""
         change = self.change
         if change.secret or change.origin != "live":
             return False
         return self._cost(rows_moved(self.members, change.new)).prefetched > 0
 
     def on_given(self, message: Message) -> None:
-        """Take rank 0's word that the members give their parts of constant arrays: those that join fetch them."""
+        """Order the joining ranks to fetch constant arrays, after rank 0 reported that the members serve them."""
         order = {"order": "fetch", "plan": self.plan_document(), "secret": self.change.secret}
         for host in self.change.joining:
             found = {name: message[name] for name in ("sources", "located")}
             self.groups[host].send({**order, **found})
 
     def _on_fetched(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        """Take a rank's word of whether it has got what it is to have of constant arrays."""
+        """Handle a rank's report of its prefetch of constant arrays, complete or not."""
         self._awaited.discard((group.host, rank))
         if message["whole"]:
             self.change.fetched.append((group.host, rank))
@@ -475,13 +476,13 @@ class ReconfigurationEngine:
             self._end_prefetch()
 
     def _end_prefetch(self) -> None:
-        """Go on to the change; who has not got everything yet gets it there."""
+        """Go on to the change, in which ranks with an incomplete prefetch get the other parts."""
         self.change.end_phase("prefetch")
         self._awaited = set()
         self._wait()
 
     def plan_document(self) -> dict[str, object]:
-        """Return the plan of the change under way, as the ranks get it."""
+        """Return the plan of the change in progress, as it is sent to the ranks."""
         change, command = self.change, self.change.command
         return ChangePlan(
             epoch=max(command.epoch if command else 0, self.epoch + 1),
@@ -500,7 +501,7 @@ class ReconfigurationEngine:
         ).dump()
 
     def _on_message(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        """Take a message of a rank."""
+        """Handle a message of a rank."""
         event = message["event"]
         if event == "parked":
             group.parked(message)
@@ -524,7 +525,7 @@ class ReconfigurationEngine:
         self._advance(event, message)
 
     def _on_progress(self) -> None:
-        """Measure the time between two reports of progress while the program computes."""
+        """Measure the time between two progress reports while the program computes."""
         now = time.monotonic()
         computes = self.stage in COMPUTING
         if computes and self._progress_at:
@@ -532,7 +533,7 @@ class ReconfigurationEngine:
         self._progress_at = now if computes else 0.0
 
     def _on_preparation(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        """Take reports of ranks before a change: of those that join and merge, of all that prefetch."""
+        """Handle reports before a change: of ranks that join and merge, and of ranks that prefetch."""
         event = message["event"]
         if event == "relay" and self.stage in ("merge", "change"):
             self.groups.relay(group, self.change.joining, message)
@@ -544,7 +545,7 @@ class ReconfigurationEngine:
             self._on_fetched(group, rank, message)
 
     def _on_fault(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        """Take a rank's word that it cannot go on, or that it has saved what it had."""
+        """Handle a rank's report that it cannot continue, or that it has saved its state."""
         event = message["event"]
         if event == "broken":
             said = f"rank {rank} on {group.host}: {message['message']}"
@@ -559,7 +560,7 @@ class ReconfigurationEngine:
                 self._restart_old_map("saved")
 
     def _on_settled(self, group: ProcessGroup, rank: int, message: Message) -> None:
-        """Take a rank's word that it has left the old communicators; the first one's says what took how long."""
+        """Handle a rank's report that it left the old communicators; that of the first rank has the phases."""
         self._awaited.discard((group.host, rank))
         self._row_bytes, self._constant_bytes = message["row_bytes"], message["constant_bytes"]
         self._block_bytes += message["block_bytes"]
@@ -568,13 +569,13 @@ class ReconfigurationEngine:
             self.change.phase_started, self.broken = time.monotonic(), None
 
     def _advance(self, event: str, message: Message) -> None:
-        """Take the step of the state machine that a message of rank 0 calls for."""
+        """Take the step of the state machine for a message of rank 0."""
         if event == "changed" and self.stage == "change" and self._lacks_commit(message):
             where = self.groups.directory
             reason = f"no commit in {where} is complete and matches the program's declarations"
             self._end("failed", reason, code="commit-unusable")
         elif event == "changed" and self.stage == "change":
-            # From here on the new map holds, whatever happens to the hosts that leave.
+            # From here on the new map is in force, also if a leaving host is lost.
             self.change.complete(message, self.members)
             self.change.phase_started = time.monotonic()
             self.groups.commit_change(self.change.leaving)
@@ -593,11 +594,11 @@ class ReconfigurationEngine:
         self._advance_when_empty()
 
     def _lacks_commit(self, message: Message) -> bool:
-        """Whether a job that was started again found nothing to go on from: it is not to compute all once more."""
+        """Whether a restarted job found no commit: the restart fails, so that the job does not repeat all work."""
         return self.job.attempt > 1 and self.change.origin == "commit" and not message["commit"]
 
     def _advance_when_empty(self) -> None:
-        """Take the step that waited until groups were empty."""
+        """Take the next step if it waits for groups to be empty and they are."""
         change = self.change
         if self.stage == "leave":
             if self.groups.all_empty_on(change.leaving) and not self._awaited:
@@ -621,25 +622,24 @@ class ReconfigurationEngine:
         self.groups.start_warm()
 
     def _notify_result(self, change: Reconfiguration) -> None:
-        """Notify what came of a change whose map holds."""
+        """Notify the outcome of a change after its map is in force."""
         notice = change.notice(self.epoch, self.members, self.iteration)
         if notice is not None:
             self._notify(notice)
 
     def _answer(self, reason: str, *, code: str) -> None:
-        """Refuse the command under way, if there is one."""
+        """Refuse the command in progress, if any."""
         command, self.change.command = self.change.command, None
         if command is not None and self.stage not in ("idle", "over"):
             self._notify(ResizeRefused(command.epoch, reason, code))
 
     def _abort_change(self, reason: str, *, code: str) -> None:
-        """Give a change up whose safe point is reached and that does not hold yet."""
+        """Abort a change after its safe point, before the new map is in force."""
         change = self.change
         if change.origin == "live":
             self.groups.discard_newcomers(change.joining, keep_parked=False)
-            # The rows are still in memory, but MPICH is not usable: accept never returns for a dead
-            # newcomer, and old communicators share progress with new ones. So members save without
-            # MPI and restart.
+            # The rows are still in memory, but MPICH is not usable: accept never returns for a dead newcomer, and
+            # old and new communicators share progress. So members save without MPI and restart.
             change.reason, change.code = reason, code
             change.phase_started, self.stage = time.monotonic(), "save"
             self._awaited = self.groups.ranks_of("member")
@@ -650,19 +650,18 @@ class ReconfigurationEngine:
             self._recover(why=reason, code=code)
 
     def _restart_old_map(self, origin: ChangeOrigin) -> None:
-        """Start the old map again, with the data of the safe point."""
+        """Restart the old map with the data of the safe point."""
         self.change = self.change.reverted(self.members, origin)
         self._clear()
 
     def _clear(self) -> None:
-        """End every rank, to begin the change under way then."""
+        """Kill every rank; the change in progress begins when all have ended."""
         self.stage, self._aborted = "clear", None
         self.groups.end(keep_parked=True)
 
     def judge_mpi_failure(self, now: float) -> None:
-        """Take a rank's word that MPI failed for the cause, where no loss was heard of behind it."""
-        # A rank whose peer was killed reports an MPI error before the loss itself is known: wait
-        # for the loss.
+        """Act on a rank's report of an MPI failure if no loss was reported as its cause in time."""
+        # After a kill, the peer's MPI error arrives before the report of the loss: wait for that report.
         if self.broken is None or self.stage == "clear" or now - self.broken[0] < BROKEN_SECONDS:
             return
         (_, host, reason, code), self.broken = self.broken, None
@@ -680,7 +679,7 @@ class ReconfigurationEngine:
             self._end("failed", reason, code=code)
 
     def _repair(self, reason: str, *, code: str) -> None:
-        """Start all ranks again from the last commit: MPI failed, and no process was lost; not again and again."""
+        """Restart all ranks from the last commit after an MPI failure without a loss; at most `MAX_REPAIRS`."""
         self._repairs += 1
         if self._repairs > MAX_REPAIRS:
             self._end("failed", reason, code=code)
@@ -688,11 +687,13 @@ class ReconfigurationEngine:
             self._recover(why=reason, code=code)
 
     def _refuse(self, reason: str, *, code: str) -> None:
-        """Give a command up before anything changed."""
+        """Refuse a command before anything has changed."""
         self._answer(reason, code=code)
         self.stage = "idle"
         joining, self.change.joining = self.change.joining, []
-        if self.change.secret:  # rank 0 asks, and all members forget what they have got
+        if (
+            self.change.secret
+        ):  # rank 0 requests its order, and all members drop the prefetched parts
             self.groups[self.members[0].host].send({"order": "ask"}, 0)
         if self.broken is not None and self.broken[1] in joining:
             self.broken = None
@@ -709,9 +710,9 @@ class ReconfigurationEngine:
             self._end("failed", f"{host}: {why}", code="host-unfit")
 
     def _finish(self) -> None:
-        """See all groups end: the program has finished."""
+        """Wait for the end of all groups: the program has finished."""
         if self.stage == "leave":
-            # The map holds, which is said once the hosts that leave are empty.
+            # The map is in force; the notice follows once the leaving hosts are empty.
             self.change.phase_started = time.monotonic()
         else:
             self._answer("the job finished first", code="job-ended")
@@ -732,10 +733,10 @@ class ReconfigurationEngine:
         self.groups.end()
 
     def on_lost(self, group: ProcessGroup, why: str) -> None:
-        """Act on the loss of a group; where its ranks aborted, wait first for the loss that may have caused it.
+        """Act on the loss of a group; if its ranks aborted, first wait for the loss that may have caused it.
 
-        For example, a rank on bob is killed, and MPI aborts the rank on ada that receives from it. Where the
-        report from ada comes first, bob is the host that was lost all the same.
+        For example, a rank on bob is killed, and MPI aborts the rank on ada that receives from it. Even if the
+        report from ada arrives first, bob is the lost host.
         """
         others = (one for one in self.groups if one is not group and one.phase == "member")
         if group.aborted and self.stage in COMPUTING and group.phase == "member" and any(others):
@@ -744,14 +745,16 @@ class ReconfigurationEngine:
             self._lose(group, why)
 
     def _lose(self, group: ProcessGroup, why: str) -> None:
-        """Decide what the loss of a group means: nothing, a refusal, the end of the job, or a rollback."""
+        """Choose the reaction to the loss of a group: none, a refusal, the end of the job, or a rollback."""
         change, said = self.change, f"{group.host}: {why}"
         joins = group.host in change.joining
         undecided = joins and change.origin == "live"
         waits = group.phase in ("parked", "starting")
         if self.stage in ("finish", "over") or group.phase == "leaving":
             group.end()
-            if self.stage == "leave" and self._awaited:  # may be they wait for it
+            if (
+                self.stage == "leave" and self._awaited
+            ):  # the other ranks may wait for the lost group
                 self.broken = self.broken or (time.monotonic(), group.host, said, "host-lost")
         elif self.stage in PREPARING and undecided:
             self.groups.discard(group.host)
@@ -766,7 +769,7 @@ class ReconfigurationEngine:
             self._recover(group.host, why=why, code="host-lost")
 
     def _recover(self, host: str = "", *, why: str, code: str) -> None:
-        """End all ranks; what is left without a host, or with all, starts again from the last commit."""
+        """Kill all ranks and restart from the last commit, without `host` if it is given."""
         change = self.change
         reason = f"{host} was lost: {why}" if host else why
         lost = (*change.lost, host) if self.stage in ("launch", "change", "clear") else (host,)
@@ -792,9 +795,10 @@ class ReconfigurationEngine:
             self._clear()
 
     def _map_without(self, lost: Sequence[str]) -> tuple[HostRows, ...]:
-        """Return the map with a spare in place of each host that was lost, or without it where there is none.
+        """Return the map with a standby host in place of each lost host, or without it if no standby host fits.
 
-        A spare gets what the lost host had, by the number of its slots: how fast it is the manager does not know.
+        A standby host gets the lost host's share, scaled by its number of slots; the manager does not know its
+        speed.
         """
         before = self.members or self.change.new
         spares = self.groups.standby_hosts({*lost, *(one.host for one in before)})

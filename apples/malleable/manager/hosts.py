@@ -1,4 +1,4 @@
-"""The process groups of a job, one a host, as the job manager has them.
+"""The process groups of a job, one on each host, as the job manager sees them.
 
 `ProcessGroup` is the group of one host, `ProcessGroups` holds all of a job.
 """
@@ -30,7 +30,7 @@ from apples.malleable.node.supervisor import NodeSupervisor
 SUPERVISOR = "apples-node"
 """The process name of the supervisor of a part of this machine."""
 EXIT_SECONDS, SLOW_EXIT_SECONDS = 2.0, 20.0
-"""Time for a supervisor to end its ranks: if its process does not run, and if it does."""
+"""Time limit for a supervisor to end its ranks: if its process does not run, and if it does."""
 
 Phase = Literal["starting", "parked", "joining", "member", "leaving", "ending", "empty"]
 Message = dict[str, Any]
@@ -42,15 +42,15 @@ class ProcessGroup(SupervisorConnection):
     Parameters
     ----------
     spec
-        How the host is reached, and what runs there.
+        Specification of the host: its connection and its program.
     number
-        Of the group, among all that the job had.
+        Number of the group, unique in the job.
     folder
-        Where supervisors of this machine put their files: that of the run.
+        Folder of the run, for the files of supervisors on this machine.
     on_message
         Called with this group, the rank, and each message of a rank.
     on_lost
-        Called with this group and the reason when it is lost: at most once.
+        Called with this group and the reason when the group is lost: at most once.
     on_output
         Called with ``output`` or ``error``, and the lines that ranks on another machine wrote there.
 
@@ -83,7 +83,7 @@ class ProcessGroup(SupervisorConnection):
         super().__init__(selector, job.job, is_far=bool(spec.reach))
 
     def be_supervisor(self) -> int | None:
-        """Be the supervisor, which shares this process's memory, or become the ssh that leads to it."""
+        """Run the supervisor in this fork of the manager, or execute the ssh that leads to it."""
         if self.is_far:
             words = ("-I", "-m", MODULE, mark(self.job.job), str(self.job.attempt))
             run_command([*self.spec.reach, *words])
@@ -96,7 +96,7 @@ class ProcessGroup(SupervisorConnection):
 
     @property
     def ranks(self) -> int:
-        """How many processes there are."""
+        """Number of ranks."""
         return self.spec.slots
 
     def start(self) -> None:
@@ -106,7 +106,9 @@ class ProcessGroup(SupervisorConnection):
         self.sees_commits = True
         self._phase_started = time.monotonic()
         files = {"launch": self._launch_file()}
-        if self.job.task:  # else it is as if started by hand: its parameters are its own
+        if (
+            self.job.task
+        ):  # without a task the program uses its own parameters, as if started by hand
             files["task"] = json.dumps(self.job.task)
         environment = {
             **self.spec.environment, "APPLES_JOB": self.job.job, "APPLES_HOST": self.host
@@ -122,7 +124,7 @@ class ProcessGroup(SupervisorConnection):
         )
 
     def parked(self, declared: Message) -> None:
-        """Count a rank that waits at its first safe point; the message may come when the group is being ended."""
+        """Count a rank that waits at its first safe point; the message may arrive while the group is ending."""
         self.declared = self.declared or declared
         self.parked_ranks += 1
         if self.parked_ranks == self.ranks and self.phase == "starting":
@@ -144,11 +146,11 @@ class ProcessGroup(SupervisorConnection):
             self.order("end")
 
     def end_when_empty(self) -> None:
-        """Let the supervisor end when its ranks have, which leave."""
+        """Order the supervisor to end after its ranks, which leave the job."""
         self.order("release")
 
     def check(self, now: float) -> None:
-        """Give up a supervisor that is silent, or does not end its ranks in time."""
+        """Treat a supervisor as lost if it is silent, or does not end its ranks in time."""
         super().check(now)
         if self.gone or self.phase != "ending":
             return
@@ -157,7 +159,7 @@ class ProcessGroup(SupervisorConnection):
             self.give_up(SUPERVISOR_SILENT)
 
     def _argv(self) -> list[str]:
-        """Return the launcher's command line; the supervisor writes the file that ``{launch}`` stands for."""
+        """Return the launcher's command line; the supervisor replaces ``{launch}`` by the path of the file."""
         spec = self.spec
         wrapper = [spec.python, "-I", "-S", spec.bind, "{launch}", "0"]
         return [*spec.enter, spec.mpiexec, *spec.options, "-n", str(spec.slots), *wrapper]
@@ -175,7 +177,7 @@ class ProcessGroup(SupervisorConnection):
         return json.dumps({"directory": first.directory or self.job.directory, "hosts": hosts})
 
     def handle(self, report: Message) -> None:
-        """Take one report of the supervisor; those of a group before this one are late, and ignored."""
+        """Handle a report of the supervisor; late reports of an earlier group are ignored."""
         name = report["report"]
         if any(key not in report for key in REPORT_FIELDS.get(name, ())):
             raise LineError("a report without its fields")
@@ -197,7 +199,7 @@ class ProcessGroup(SupervisorConnection):
             self.on_message(self, -1, {"event": "empty"})
 
     def on_end(self, why: str) -> None:
-        """Report the loss of the group, unless its end was wanted."""
+        """Report the loss of the group, unless it was ordered to end."""
         if self.phase not in ("ending", "empty"):
             self._on_lost(self, why)
         if self.gone:
@@ -209,7 +211,7 @@ def _is_message(message: object) -> bool:
 
 
 REPORT_FIELDS = {"message": ("rank", "message"), "lost": ("why", "aborted")}
-"""Fields that a report of this name must have."""
+"""Name of a report -> its required fields."""
 
 
 @dataclass
@@ -221,17 +223,17 @@ class ProcessGroups:
     on_message, on_lost, on_output
         As for `ProcessGroup`.
     output_paused
-        Whether the output of ranks on other machines is not to be forwarded.
+        Whether forwarding of the output of ranks on other machines is paused.
     released
-        Hosts that were given back: no group is parked there, though their specification says ``warm``.
+        Released hosts: no group is parked there, even if their specification has ``warm``.
     declared
-        Summary of the data that the programs of all groups declare alike; None before the first has parked.
+        Summary of the declared data, equal in all groups; None before the first group has parked.
     on_disk
-        Whether a state of the job was ever committed in the directory.
+        Whether the directory has ever had a commit of the job.
     lost
-        Hosts that were lost, whatever has become of them since.
+        Hosts that were lost at any time, also if they were used again.
     directory
-        Where states are committed, besides in memory; empty: nowhere.
+        Directory of commits on disk; empty: commits in memory only.
     """
 
     job: JobFile
@@ -256,11 +258,11 @@ class ProcessGroups:
         return self.groups[host]
 
     def __iter__(self) -> Iterator[ProcessGroup]:
-        """Yield every group, of those there are now."""
+        """Yield every present group, from a copy, so that the caller may remove groups."""
         return iter(list(self.groups.values()))
 
     def start_on(self, *hosts: str) -> None:
-        """Start a group on each host that has none; it parks at its first safe point."""
+        """Start a group on each host without one; it parks at its first safe point."""
         for host in hosts:
             group = self.groups.get(host)
             self.released.discard(host)
@@ -287,7 +289,7 @@ class ProcessGroups:
         return group
 
     def pause_output(self, paused: bool) -> None:
-        """Have supervisors on other machines forward no output, so that ranks which print wait, or forward it."""
+        """Pause or resume the forwarding of output on other machines; in a pause, ranks that print wait."""
         if paused == self.output_paused:
             return
         self.output_paused = paused
@@ -296,17 +298,17 @@ class ProcessGroups:
                 group.order("pause", paused=paused)
 
     def start_warm(self) -> None:
-        """Start groups on the hosts whose specification says ``warm`` and that were not given back."""
+        """Start groups on the hosts with ``warm`` in their specification, unless they were released."""
         for place in self.job.hosts:
             if place.warm and place.host not in {*self.groups, *self.released}:
                 self.start_on(place.host)
 
     def warm(self) -> tuple[str, ...]:
-        """Return the hosts where a group is parked."""
+        """Return the hosts with a parked group."""
         return tuple(group.host for group in self if group.phase == "parked")
 
     def unfit(self, joining: Sequence[str]) -> tuple[str, str]:
-        """Return a host whose group has parked and must not join, and why; both empty if nothing is wrong."""
+        """Return a host with a parked group that must not join, and the reason; both empty if all may join."""
         for key in joining:
             group = self.groups[key]
             found = group.declared["declared"]
@@ -323,10 +325,10 @@ class ProcessGroups:
         return "", ""
 
     def standby_hosts(self, used: Collection[str]) -> list[str]:
-        """Return the hosts of the job's list that are not in use, in the order in which they are to be taken.
+        """Return the unused hosts of the job's list, in the order in which they replace lost hosts.
 
-        A host where a group is parked comes first, and one that was lost before last. Among the others each job
-        has an order of its own, so that jobs that lose the same host do not all go to the same spare.
+        Hosts with a parked group come first, hosts that were lost before come last. Otherwise each job has its own
+        order, so that jobs that lose the same host do not all use the same standby host.
         """
         if self.job.scheduled:
             return []
@@ -337,7 +339,7 @@ class ProcessGroups:
         ))  # fmt: skip
 
     def merge_worlds(self, order: str, joining: Sequence[str], **more: object) -> None:
-        """Have the worlds of parked groups merge, in this order, and then join the job or, at a launch, be it."""
+        """Order parked groups to merge their worlds, in this order, and then to join the job or to launch it."""
         seconds = self.job.commit_seconds
         merging = {"order": order, "groups": len(joining), "commit_seconds": seconds}
         for place, key in enumerate(joining):
@@ -345,18 +347,18 @@ class ProcessGroups:
             self.groups[key].send({**merging, **more, "place": place})
 
     def relay(self, group: ProcessGroup, joining: Sequence[str], message: Message) -> None:
-        """Send the first rank of a group a text of a group that merges with it, for example the name of a port."""
+        """Pass a text of one merging group to the first rank of another, for example the name of an MPI port."""
         to = joining[message["place"]]
         place = joining.index(group.host)
         self.groups[to].send({"order": "relayed", "place": place, "text": message["text"]}, 0)
 
     def accept(self, joining: Sequence[str]) -> None:
-        """Let groups that have merged, and wait for the job, accept its connection."""
+        """Order groups that have merged to accept the job's connection."""
         for host in joining:
             self.groups[host].send({"order": "accept"})
 
     def commit_change(self, leaving: Sequence[str]) -> None:
-        """Order all groups of a change to adopt the new map: the members from now on, and those that leave."""
+        """Order all groups of a change, the new members and the leaving groups, to adopt the new map."""
         for group in self:
             if group.phase in ("joining", "member"):
                 group.phase = "leaving" if group.host in leaving else "member"
@@ -365,40 +367,40 @@ class ProcessGroups:
                     group.end_when_empty()
 
     def save(self) -> None:
-        """Have every member save what it had at the safe point."""
+        """Order every member to save its data of the safe point."""
         for group in self:
             if group.phase == "member":
                 group.send({"order": "save"})
 
     def ranks_of(self, *phases: Phase) -> set[tuple[str, int]]:
-        """Return every rank of the groups in these phases: the host of its group, and its number there."""
+        """Return all ranks of the groups in these phases, each as host and rank within the host."""
         found = (group for group in self if group.phase in phases)
         return {(group.host, rank) for group in found for rank in range(group.ranks)}
 
     def is_empty(self, host: str) -> bool:
-        """Whether nothing of the job is on a host any more; its supervisor goes last."""
+        """Whether all processes of the job on a host have ended; the supervisor ends last."""
         group = self.groups[host]
         if group.phase == "empty" and not group.gone:
             group.dismiss()
         return group.gone
 
     def all_empty(self) -> bool:
-        """Whether nothing of the job is anywhere."""
+        """Whether all processes of the job on all hosts have ended."""
         return self.all_empty_on(list(self.groups))
 
     def all_empty_on(self, hosts: Sequence[str]) -> bool:
-        """Whether nothing of the job is on these hosts any more; supervisors of empty hosts are dismissed."""
+        """Whether all processes of the job on these hosts have ended; dismiss the supervisors of empty hosts."""
         left = [host for host in hosts if not self.is_empty(host)]
         return not left
 
     def release(self, hosts: Sequence[str]) -> None:
-        """Forget hosts that were given back."""
+        """Remove the groups of released hosts."""
         for host in hosts:
             del self.groups[host]
         self.released |= set(hosts)
 
     def discard_newcomers(self, hosts: Sequence[str], *, keep_parked: bool = True) -> None:
-        """Kill groups that were to join; a warm one that is parked may stay."""
+        """Kill joining groups; with `keep_parked`, parked groups on warm hosts stay."""
         for host in hosts:
             group = self.groups.get(host)
             warm = keep_parked and self.job.place(host).warm
@@ -406,11 +408,11 @@ class ProcessGroups:
                 self.discard(host)
 
     def discard(self, host: str) -> None:
-        """Kill the group of a host, with its supervisor."""
+        """Kill the group of a host and its supervisor."""
         self.groups.pop(host).kill()
 
     def retain(self, hosts: Sequence[str]) -> None:
-        """Dismiss the supervisors of all hosts but these, and those where a group may wait until it is needed."""
+        """Dismiss the supervisors of all other hosts, except warm hosts with a parked group."""
         for key, group in list(self.groups.items()):
             if key in hosts or (self.job.place(key).warm and group.phase == "parked"):
                 continue

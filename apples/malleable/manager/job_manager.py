@@ -1,7 +1,7 @@
 """The job manager: ``python -m apples.malleable.manager.job_manager JOB_FILE``, one process a job, without MPI.
 
-Its one loop serves the agents (`control.server`), the supervisors of the nodes (`hosts`) and the clock.
-Its standard output carries the program's lines; it ends with code 0 when the job finished.
+A single loop serves the agents (`control.server`), the node supervisors (`hosts`) and timeouts. Standard output
+has the program's lines. The exit code is 0 if the job finished.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from apples.malleable.control.server import open_control
 from apples.malleable.manager.engine import COMPUTING, ReconfigurationEngine
 
 TICK_SECONDS = 0.1
-"""The longest time between two looks at the clock."""
+"""Longest time between two checks of timeouts."""
 CHANGING_SECONDS = 1.0
-"""How often it says that the job's hosts are being changed: its program is silent meanwhile."""
+"""Interval of ``changing`` events during a change of hosts, in which the program itself reports nothing."""
 PAUSE_BYTES = 1 << 20
-"""Unwritten output above which the supervisors on other machines forward none."""
+"""Unwritten output above which the supervisors on other machines stop forwarding."""
 SILENT_STAGES = (*COMPUTING, "over")
-"""Stages in which it has nothing to say of that: the program computes, and speaks for itself."""
+"""Stages without ``changing`` events: the program computes and reports its progress itself."""
 
 
 class JobManager:
-    """Serves one job: commands from `control` go to the engine, what it notifies goes back.
+    """Serves one job: passes commands from `control` to the engine, and the engine's notices back.
 
     Parameters
     ----------
     folder
-        Where supervisors of this machine put their files.
+        Folder for the files of supervisors on this machine.
     output, errors
-        Open files to which the output of ranks on other machines is written.
+        Open files for the output of ranks on other machines.
     events
         Whether the manager writes its own events of the application protocol to `output`.
 
     Raises
     ------
     OSError
-        `output` or `errors` cannot be opened anew. Permanent.
+        `output` or `errors` cannot be opened a second time. Permanent.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class JobManager:
         events: bool = True,
     ) -> None:
         self._events, self._emitted, self._ranks = events, 0.0, 0
-        self._resumed = job.attempt == 1  # there was nothing before
+        self._resumed = job.attempt == 1  # the first start emits no ``resumed``
         self._selector = selectors.DefaultSelector()
         self._output = OutputPipe(output, self._selector)
         self._errors = OutputPipe(errors, self._selector)
@@ -80,15 +80,15 @@ class JobManager:
         control.attach(self._selector, lambda: self.engine.status)
 
     def listen(self, handle: int, on_readable: Callable[[], object]) -> None:
-        """Call `on_readable` whenever something can be read from `handle`."""
+        """Call `on_readable` whenever `handle` is readable."""
         self._selector.register(handle, selectors.EVENT_READ, on_readable)
 
     def end_at(self, number: signal.Signals) -> None:
-        """Cancel the job at this signal: supervisors on other machines would outlive this process for a while."""
+        """Cancel the job at this signal: otherwise supervisors on other machines outlive this process."""
         signal.signal(number, lambda *_: setattr(self, "_asked_to_end", True))
 
     def run(self) -> JobEnded:
-        """Serve until no process of the job is left."""
+        """Serve until all processes of the job have ended."""
         while self._ended is None:
             call_ready(self._selector, TICK_SECONDS)
             if self._control.cancelled() or self._asked_to_end:
@@ -113,9 +113,9 @@ class JobManager:
             self._output.write(event.encode() + b"\n")
 
     def _say_whether_changing(self) -> None:
-        """Say now and then that hosts are being changed, so that nobody takes the program for dead.
+        """Emit ``changing`` during a change of hosts, so that the agent does not count the program as dead.
 
-        And say, once, that a job that was started again goes on: a program says that it is ready when it begins.
+        After a restart of the job, emit ``resumed`` once; at the first start the program emits ``ready`` itself.
         """
         now, ranks = time.monotonic(), self.engine.ranks
         changing = self.engine.stage not in SILENT_STAGES

@@ -1,6 +1,6 @@
 """Migration of unmodified programs by checkpoint and restart (CRIU).
 
-`manager` (one process a job) asks `on_host` (one process a host) through `hosts`, in the order of
-`steps`; `inspection` finds what cannot be moved, `criu` builds the commands. A rank of an MPI program is moved
-like any other process, between a stop of all `ranks` and their new connection.
+`manager` (one process for each job) sends requests to `on_host` (one process on each host) through `hosts`, in the
+order of `steps`; `inspection` finds the reasons why a program cannot move, `criu` builds the commands. A rank of
+an MPI program moves like any other process, after all `ranks` closed their connections and before they reconnect.
 """

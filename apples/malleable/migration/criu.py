@@ -1,7 +1,7 @@
-"""CRIU, which writes a process into files and makes it again from them: found, and its commands built.
+"""CRIU, which checkpoints a process into files and restores it: finds the program and builds its commands.
 
-A full checkpoint in files, as in van Albada et al. 1999 ("Migration"): slower than from memory to memory, and
-whatever fails afterwards, the program can be started again from it.
+The full checkpoint is in files, as in van Albada et al. 1999 ("Migration"). That is slower than from memory to
+memory, but the program can be restarted from it after any later failure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from apples.io import state
 LOCATION = "APPLES_CRIU"
 """Environment variable that names a criu program, or the folder of a private tree with one."""
 GHOST_BYTES = 16 << 20
-"""Files that were removed while open travel inside the checkpoint up to this size."""
+"""Largest size of a removed but open file that the checkpoint contains."""
 DUMP_LOG, RESTORE_LOG = "dump.log", "restore.log"
 # The supervisor enters the cgroup and the CPUs of the host before it starts CRIU, and the program
 # inherits them.
@@ -35,16 +35,16 @@ class Criu:
     Attributes
     ----------
     argv
-        What starts it; more than one argument where it needs a loader of its own.
+        Command that starts it; several words if it needs its own loader.
     origin
-        Where it was found.
+        Source of the program: ``PATH``, the environment variable or the private tree.
     """
 
     argv: tuple[str, ...]
     origin: str
 
     def check(self) -> list[str]:
-        """Return the command that says whether the kernel has what CRIU needs."""
+        """Return the command that checks whether the kernel has the features that CRIU needs."""
         return [*self.argv, "check"]
 
     def version(self) -> list[str]:
@@ -63,7 +63,7 @@ class Criu:
         return [*self.argv, "dump", *own, *COMMON]
 
     def restore(self, folder: str) -> list[str]:
-        """Return the command that makes the processes in `folder` again, as children of who runs it."""
+        """Return the command that restores the processes in `folder`, as children of the calling process."""
         # As a sibling of CRIU the program is the supervisor's child again: its exit code is real,
         # and it dies with its parent.
         own = ["-D", folder, "-o", RESTORE_LOG, "--restore-detached", "--restore-sibling"]
@@ -71,10 +71,10 @@ class Criu:
 
 
 def candidates(environment: Mapping[str, str], state: Path) -> Iterator[Criu]:
-    """Yield the criu programs there are, the one to prefer first: named, private, the system's.
+    """Yield the available criu programs, the preferred first: from the environment, the private tree, PATH.
 
-    A private tree is what a newer release's packages were unpacked into: nothing in it is installed, so it
-    comes with its own loader and libraries.
+    A private tree has the unpacked packages of a newer release, without an installation, so it has its own loader
+    and libraries.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ TALK_BYTES = 1 << 16
 
 
 def version_of(found: Criu) -> str:
-    """Return the version a CRIU says it has; empty when it does not say."""
+    """Return the version that a CRIU prints; empty if it prints none."""
     try:
         ran = subprocess.run(
             found.version(), capture_output=True, text=True, timeout=CHECK_SECONDS, check=False
@@ -132,12 +132,12 @@ def version_of(found: Criu) -> str:
 
 
 def working_criu(meanwhile: Callable[[], None] = lambda: None) -> tuple[Criu | None, str]:
-    """Return the first CRIU that this kernel has what it needs for, or None and what is missing.
+    """Return the first CRIU that works on this kernel; else None and the reasons.
 
     Parameters
     ----------
     meanwhile
-        Called again and again while a check runs.
+        Called repeatedly while a check runs.
     """
     missing = []
     for one in candidates(os.environ, state.directory()):
@@ -151,9 +151,9 @@ def working_criu(meanwhile: Callable[[], None] = lambda: None) -> tuple[Criu | N
 
 
 def _checked(one: Criu, meanwhile: Callable[[], None]) -> str:
-    """Return what CRIU's own check finds missing; empty if nothing.
+    """Return the missing feature that CRIU's own check reports; empty if the check succeeds.
 
-    Its talk goes to a file: a pipe would stay open as long as anything it started lives.
+    Its output goes to a file: a pipe would stay open while any process that it started lives.
     """
     until = time.monotonic() + CHECK_SECONDS
     with tempfile.TemporaryFile() as talk:

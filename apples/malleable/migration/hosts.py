@@ -1,6 +1,7 @@
-"""The program manager's end of its supervisors: one a host, asked one thing at a time, never waited for.
+"""The program manager's end of its supervisors: one on each host, one request at a time, never blocking.
 
-`trial_migration` asks one of this machine to move a sleeping program, which tests more than CRIU's own check.
+`trial_migration` lets a supervisor on this machine move a sleeping program, which tests more than CRIU's own
+check.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class ProgramSupervisorConnection(SupervisorConnection):
     Parameters
     ----------
     host_spec
-        Its `python` runs the supervisor, there through its `reach`.
+        Specification of the host: its `python` runs the supervisor, its `reach` leads there.
     on_report, on_lost
-        Called with the host and a report, and with the host and why its supervisor is lost.
+        Called with the host and a report; called with the host and the reason if its supervisor is lost.
     """
 
     def __init__(
@@ -50,31 +51,31 @@ class ProgramSupervisorConnection(SupervisorConnection):
         super().__init__(selector, job, is_far=bool(host_spec.reach))
 
     def be_supervisor(self) -> None:
-        """Become the supervisor's interpreter, or the ssh that leads to it."""
+        """Execute the supervisor's interpreter, or the ssh that leads to it."""
         run_command(self._argv)
 
     def handle(self, report: dict[str, Any]) -> None:
-        """Pass the report on."""
+        """Pass a report to `on_report`."""
         if report["report"] == "ended" and not isinstance(report.get("code"), int):
             raise LineError("the end of a program without its exit code")
         self._on_report(self.host, report)
 
     def on_end(self, why: str) -> None:
-        """Pass the loss on."""
+        """Pass the loss to `on_lost`."""
         self._on_lost(self.host, why)
 
 
 class ProgramSupervisors:
-    """All supervisors of one job, and the one request whose answer is awaited.
+    """All supervisors of one job, and the single request that waits for its answer.
 
     Parameters
     ----------
     answered
-        Takes the answer to the request; `gone` if there will be none.
+        Called with the answer to the request; with `gone` if no answer can arrive.
     ended
-        Takes the host whose program has ended, and its exit code.
+        Called with the host and the exit code when a program has ended.
     lost
-        Takes the host of a supervisor that is lost while no request to it is under way, and why.
+        Called with the host and the reason when a supervisor is lost without a request in progress.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class ProgramSupervisors:
         self._asked = heartbeat.Silence(time.monotonic())
 
     def ask(self, request: SupervisorRequest) -> None:
-        """Send a request to the supervisor of its host, which is started if there is none."""
+        """Send a request to the supervisor of its host; start the supervisor if it does not run."""
         self.request, self._asked = request, heartbeat.Silence(time.monotonic())
         if request.host not in self._connections:
             self._connections[request.host] = ProgramSupervisorConnection(
@@ -106,9 +107,9 @@ class ProgramSupervisors:
         self._connections[request.host].order(fields.pop("order"), **fields)
 
     def check(self) -> None:
-        """Give up supervisors that are silent, and answers that are late.
+        """Treat silent supervisors and late answers as lost.
 
-        An answer is late by the time in which this process ran: a machine that stood still is no slow supervisor.
+        Only the time in which this process ran counts: a suspended machine does not make an answer late.
         """
         now = time.monotonic()
         for connection in list(self._connections.values()):
@@ -120,16 +121,16 @@ class ProgramSupervisors:
             self._connections[self.request.host].give_up(late)
 
     def dismiss(self, host: str) -> None:
-        """Let the supervisor of a host end its program, if it has one, and itself; not waited for."""
+        """Order the supervisor of a host to end its program, if any, and itself; do not wait."""
         if connection := self._connections.pop(host, None):
             connection.close()
 
     def process_of(self, host: str) -> int:
-        """Return the process number of the supervisor on `host`; of the connection to it where it is elsewhere."""
+        """Return the pid of the supervisor on `host`; for another machine, the pid of the connection's process."""
         return self._connections[host].pid
 
     def close(self) -> None:
-        """Dismiss all; return once they have ended, or were killed because they did not in time."""
+        """Dismiss all supervisors; return once they have ended, or were killed after the time limit."""
         self.request = None
         connections = list(self._connections.values())
         self._connections.clear()
@@ -161,14 +162,14 @@ SLEEP = (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")
 
 
 def trial_migration() -> str:
-    """Return why a process cannot be moved on this machine; empty if it can."""
+    """Return the reason why a process cannot be moved on this machine; empty if it can."""
     here = HostSpec("here", 1, SLEEP, sys.executable, "", "")
     with tempfile.TemporaryDirectory(prefix="apples-") as folder, Trial(here) as trial:
         return trial.moved(Path(folder) / "checkpoint")
 
 
 class Trial:
-    """A supervisor of this machine, asked one thing after the other; each answer is waited for."""
+    """A supervisor on this machine that gets one order after another; each call waits for the answer."""
 
     def __init__(self, host_spec: HostSpec) -> None:
         self._selector = selectors.DefaultSelector()
@@ -190,7 +191,7 @@ class Trial:
         self._selector.close()
 
     def moved(self, folder: Path) -> str:
-        """Start a program, checkpoint it into a folder and restart it; return why not, empty if it was moved."""
+        """Start a program, checkpoint it into a folder and restart it; return the reason of a failure."""
         seat: dict[str, Any] = {"cpus": [], "cgroup": ""}
         start = {"argv": list(SLEEP), "directory": "/", "environment": {}}
         start |= {"output": os.devnull, "errors": os.devnull}
@@ -203,7 +204,7 @@ class Trial:
         return self._ask("restart", "restarted", folder=str(folder), **known, **seat)
 
     def _ask(self, order: str, expected: str, **fields: object) -> str:
-        """Return why the answer to an order is another than the expected one; empty if it is that."""
+        """Send an order; return the reason if the answer is not the expected report, else empty."""
         self._supervisor.order(order, **fields)
         asked = heartbeat.Silence(time.monotonic())
         while asked.seconds(time.monotonic()) < TRIAL_SECONDS:

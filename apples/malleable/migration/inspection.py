@@ -1,7 +1,8 @@
-"""What a program has open, and what of it cannot be moved to another host, each with its reason.
+"""The open resources of a program, and the reasons why some of them cannot be moved to another host.
 
-Read from /proc, of the program's root process and everything below it. CRIU would refuse most of it too, later and
-in its own words; some of it (sockets to others, terminals) it can be made to move, to where nobody listens.
+They are read from /proc, for the program's root process and all its descendants. CRIU would reject most of them
+too, but later and with its own messages. It can be forced to move some of them, for example sockets and terminals,
+but their other end does not exist on the target.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ PROC = Path("/proc")
 HARMLESS = {f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")}
 EVENTS = ("eventfd", "eventpoll", "signalfd", "timerfd", "inotify", "pidfd")
 NAMESPACES = ("mnt", "pid", "net", "ipc", "uts", "user")
-# Any socket is a reason to refuse: CRIU 4.1.1 fails on SO_PASSSEC of Linux 6.18, and the other end
-# would not follow.
+# Any socket is a reason to reject: CRIU 4.1.1 fails on SO_PASSSEC of Linux 6.18, and the other end
+# would not move with it.
 PROTOCOLS = ("tcp", "tcp6", "udp", "udp6", "raw", "raw6", "unix", "netlink", "packet")
 TERMINAL = re.compile(r"/dev/(pts/|tty|ptmx|console|pty)")
 DELETED = " (deleted)"
@@ -28,12 +29,12 @@ DELETED = " (deleted)"
 
 @dataclass(slots=True)
 class ProgramInspection:
-    """A program's processes, the paths it needs at the same place elsewhere, and what cannot be moved.
+    """A program's processes, the paths that it needs on the target, and the reasons why it cannot move.
 
     Attributes
     ----------
     closing
-        File descriptors of sockets that will be closed before the program is checkpointed.
+        File descriptors of sockets that the program closes before its checkpoint.
     """
 
     pids: list[int] = field(default_factory=list)
@@ -43,7 +44,7 @@ class ProgramInspection:
 
 
 def inspect(root: int, closing: Collection[int] = ()) -> ProgramInspection:
-    """Return what there is to say of the processes from `root` down; those that end meanwhile are left out."""
+    """Inspect `root` and its descendants; processes that end meanwhile are left out."""
     found = ProgramInspection(pids=tree(root), closing=closing)
     for pid in found.pids:
         try:
@@ -64,25 +65,25 @@ def tree(root: int) -> list[int]:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler of its own for a signal: to others most signals are the end."""
+    """Whether a process has its own handler for a signal; most signals kill a process without a handler."""
     found = re.search(r"^SigCgt:\s*([0-9a-f]+)", _text(PROC / str(pid) / "status"), re.MULTILINE)
     return bool(found and int(found[1], 16) >> (number - 1) & 1)
 
 
 def kernel() -> str:
-    """Return who gives process numbers here: hosts that are played on one machine may share it."""
+    """Return an identity of this kernel and pid namespace; emulated hosts on one machine may share it."""
     return (
         f"{_text(PROC / 'sys/kernel/random/boot_id').strip()} {(PROC / 'self/ns/pid').readlink()}"
     )
 
 
 def state(pid: int) -> str:
-    """Return the letter of a process's state, such as ``R``, ``S`` or ``T``; empty when it is gone."""
+    """Return the letter of a process's state, for example ``R``, ``S`` or ``T``; empty if it is gone."""
     return _text(PROC / str(pid) / "stat").rpartition(") ")[2][:1]
 
 
 def _process(pid: int, found: ProgramInspection) -> Iterator[str]:
-    """Yield why a process cannot be moved; note the paths it needs."""
+    """Yield the reasons why a process cannot be moved; add the paths that it needs to `found`."""
     base = PROC / str(pid)
     who = f"process {pid} ({_text(base / 'comm').strip()})"
     fields = _text(base / "stat").rpartition(") ")[2].split()
@@ -117,7 +118,7 @@ def _maps(base: Path, who: str, found: ProgramInspection) -> Iterator[str]:
 
 
 def _descriptor(base: Path, number: int, who: str, found: ProgramInspection) -> Iterator[str]:
-    """Yield why one open file cannot be moved, or note its path."""
+    """Yield the reason why an open file cannot be moved, or add its path to `found`."""
     target = str((base / "fd" / str(number)).readlink())
     what = f"{who} has file descriptor {number}"
     if target.startswith("socket:") and number in found.closing:
@@ -151,7 +152,7 @@ def _file(opened: Path, target: str, what: str, found: ProgramInspection) -> Ite
 
 
 def _socket(base: Path, target: str) -> str:
-    """Return what kind of socket it is."""
+    """Return the kind of a socket, for example ``TCP``."""
     inode = target.partition("[")[2].rstrip("]")
     for protocol in PROTOCOLS:
         for line in _text(base / "net" / protocol).splitlines()[1:]:
@@ -161,7 +162,7 @@ def _socket(base: Path, target: str) -> str:
 
 
 def _other_end(target: str, own: set[int]) -> int:
-    """Return a process that is not ours and holds the same pipe; 0 when there is none."""
+    """Return a process outside the program that holds the same pipe; 0 if no such process exists."""
     for name in _entries(PROC):
         if name.isdigit() and int(name) not in own:
             for number in _entries(PROC / name / "fd"):

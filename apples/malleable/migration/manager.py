@@ -1,8 +1,8 @@
-"""The manager of one unmodified program: it is started on its hosts, moved on command, its end reported.
+"""The manager of one unmodified program: starts it on its hosts, moves it on command, reports its end.
 
-Run as ``python -m apples.malleable.migration.manager JOB_FILE``. It is commanded as the manager of an MPI job is
-(`apples.malleable.control.command`): a command that names another host in the place of one is a migration, all
-others are refused. A program on several hosts is an MPI program, with one rank on each (`ranks`).
+Run as ``python -m apples.malleable.migration.manager JOB_FILE``. It takes the same commands as the manager of an
+MPI job (`apples.malleable.control.command`). A command that replaces one host by another is a migration; all other
+commands are refused. A program on several hosts is an MPI program with one rank on each (`ranks`).
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ from apples.malleable.migration.steps import (
 
 CHUNK = 1 << 20
 PAUSE_BYTES = 4 << 20
-"""Unwritten output above which no more of the program's is copied."""
+"""Unwritten output above which the program's output is not copied."""
 
 
 class ProgramOutput:
-    """The files a program writes to, each read as far as it was copied.
+    """The output files of a program, each with the position up to which it was copied.
 
     Parameters
     ----------
     copy
-        Takes new bytes.
+        Called with new bytes.
     full
-        Returns whether no more are to be copied now.
+        Returns whether copying must stop for now.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ProgramOutput:
         self._copy, self._full = copy, full
 
     def copy(self) -> bool:
-        """Copy the bytes that were written since, if any; return whether there was room for all of them."""
+        """Copy all new bytes; return whether all of them could be copied."""
         for path in self.read_to:
             while not self._full() and (data := self._next(path)):
                 self._copy(data)
@@ -103,15 +103,15 @@ class ProgramManager:
     Parameters
     ----------
     job
-        A member for each rank; its `commits` is a folder that the hosts share.
+        The job, with a member for each rank; its `commits` is a folder that the hosts share.
     commands
-        Where commands come from and notices go to.
+        Source of commands, which also receives the notices.
     selector
-        Of its loop; the data of a key is a callable without argument.
+        The selector of the loop; the data of a key is a callback without arguments.
     emit, copy
-        Take an event of the application protocol, and bytes that the program wrote.
+        Called with an event of the application protocol, and with bytes that the program wrote.
     full
-        Returns whether `copy` takes no more bytes now.
+        Returns whether `copy` cannot take more bytes now.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ProgramManager:
         self.begun = self.moving_since = self.last_event = time.monotonic()
 
     def status(self) -> ManagerStatus:
-        """Return the job at this moment."""
+        """Return the present status of the job."""
         members = tuple(HostRows(host, 0, 0) for host in self.hosts)
         busy, ranks = self.command is not None, len(self.hosts)
         return ManagerStatus(
@@ -161,7 +161,7 @@ class ProgramManager:
         )
 
     def run(self) -> int:
-        """Run the program; 0 if it ended with 0. No process of it is left when this returns."""
+        """Run the program; return 0 if it ended with 0. All its processes have ended when this returns."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self.folder / SHARED).touch(mode=0o600)
         self.commands.attach(self.selector, self.status)
@@ -176,7 +176,7 @@ class ProgramManager:
         return self._end()
 
     def _tick(self) -> None:
-        """Take the reports and commands that came, and do what is due."""
+        """Handle received reports and commands, and check timeouts."""
         call_ready(self.selector, TICK_SECONDS)
         self.supervisors.check()
         if self._awaited is not None and (answer := self._awaited.answer()) is not None:
@@ -199,7 +199,9 @@ class ProgramManager:
                     self.command.epoch, self.reason or "the program ended", code="job-ended"
                 )
             )
-        if self.state != "failed":  # whose reason may say where the checkpoint is kept
+        if (
+            self.state != "failed"
+        ):  # after a failure the checkpoint stays; the reason may contain its path
             shutil.rmtree(self.checkpoint, ignore_errors=True)
         if self.state == "finished":
             seconds = self._seconds()
@@ -217,7 +219,7 @@ class ProgramManager:
     # ------------------------------------------------------ the program's life
 
     def _start(self) -> None:
-        """Start the first rank; its answer has the next one started."""
+        """Start the first rank; each answer starts the next rank."""
         self._starting = 0
         if self.ranks is not None:
             try:
@@ -244,7 +246,7 @@ class ProgramManager:
         self.supervisors.ask(SupervisorRequest(host, start, START_SECONDS))
 
     def _proceed(self, answer: SupervisorAnswer) -> None:
-        """Take the answer to what was asked: of a migration's steps, or of the start."""
+        """Handle the answer to a request of a migration's steps, or of the start."""
         if self.steps is None:
             self._started(answer)
             return
@@ -254,7 +256,7 @@ class ProgramManager:
             self._on_migrated(over.value)
 
     def _request(self, request: SupervisorRequest | RanksRequest) -> None:
-        """Ask a supervisor, or all ranks through their files."""
+        """Send a request to a supervisor, or to all ranks through their files."""
         if isinstance(request, SupervisorRequest):
             self.supervisors.ask(request)
             return
@@ -277,7 +279,9 @@ class ProgramManager:
             if request.word == "moved":
                 self._arrived()
             else:
-                shutil.rmtree(self.checkpoint, ignore_errors=True)  # where the disk is full: room
+                shutil.rmtree(
+                    self.checkpoint, ignore_errors=True
+                )  # frees space if the disk is full
             ranks.go([self._addresses[host] for host in self.hosts])
             if request.word != "release":
                 self._awaited = AwaitedRanks(ranks, "go", request.seconds)
@@ -301,7 +305,9 @@ class ProgramManager:
             self._finished.add(host)
             if self._finished >= set(self.hosts):
                 self.state = "finished"
-        elif self.state != "failed":  # the others end because the first did
+        elif (
+            self.state != "failed"
+        ):  # only the first end counts: it causes the ends of the other ranks
             how = f"exit code {code}" if code > 0 else f"signal {signal_name(-code)}"
             which = (
                 "the program" if self.ranks is None else f"rank {self.hosts.index(host)} on {host}"
@@ -309,7 +315,7 @@ class ProgramManager:
             self._fail(f"{which} ended with {how}", code="program-failed")
 
     def _on_supervisor_lost(self, host: str, why: str) -> None:
-        """Take the loss of a supervisor: its program died with it, unless it is in a checkpoint just now."""
+        """Handle the loss of a supervisor: its program died with it, unless it is in a checkpoint now."""
         written = (
             self.supervisors.request is not None
             and self.supervisors.request.command["order"] == "restart"
@@ -365,12 +371,12 @@ class ProgramManager:
         )
 
     def _arrived(self) -> None:
-        """Count what moved as being on its target, from when it was restarted there."""
+        """Record the target as the host of the moved rank, after its restart there."""
         source, target = self._moving
         self.hosts = [target if host == source else host for host in self.hosts]
 
     def _on_migrated(self, outcome: MigrationDone | MigrationRefused | MigrationLost) -> None:
-        """Notify the outcome of a migration, and dismiss the supervisor that has no program."""
+        """Notify the outcome of a migration, and dismiss the supervisor without a program."""
         command, self.command, self.steps = self.command, None, None
         assert command is not None  # noqa: S101 - for the type checker: a migration had one
         if isinstance(outcome, MigrationDone):
@@ -406,7 +412,7 @@ def signal_number(name: str) -> int:
     Raises
     ------
     ValueError
-        There is no such signal, or it cannot be caught.
+        The signal does not exist, or cannot be caught.
     """
     if name == "none":
         return 0

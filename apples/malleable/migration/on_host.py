@@ -1,12 +1,12 @@
 """The supervisor of an unmodified program on one host: starts it, checkpoints it, restarts it, reports its end.
 
-Run as ``python -m apples.malleable.migration.on_host``, with the word ``far`` if a connection leads to it. The
-orders of the program manager are ``look``, ``start``, ``inspect``, ``checkpoint`` and ``restart``. Each is
-answered by one report that names it (``to``). Without an order it reports ``alive``, and ``ended`` with the
+Run as ``python -m apples.malleable.migration.on_host``, with the word ``far`` on another machine than the
+manager's. The orders of the program manager are ``look``, ``start``, ``inspect``, ``checkpoint`` and ``restart``.
+One report answers each order and names it (``to``). Without an order it reports ``alive``, and ``ended`` with the
 exit code of the program. The protocol is that of `apples.launch.hostd`.
 
-The program dies with this process: by a parent-death signal, which a checkpoint keeps; its own children are killed
-last of all here, or by the supervisor of the run.
+The program dies with this process, by a parent-death signal, which a checkpoint preserves. The program's own
+children are killed at the end of this process, or by the supervisor of the run.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from apples.malleable.migration.criu import Criu, working_criu
 
 CRIU_SECONDS = 600.0
 STUCK_SECONDS = 2.0
-"""A criu that somebody's signal has stopped for so long is given up."""
+"""Time after which a stopped criu process is killed."""
 STEP_SECONDS = 0.002
 
 Answer = dict[str, Any]
 
 
 class CannotMove(Exception):  # noqa: N818 - no error: the program runs on
-    """The program cannot be moved; the arguments are the reasons, `code` names the condition."""
+    """The program cannot be moved and runs on; the arguments are the reasons, `code` names the condition."""
 
     def __init__(self, *reasons: str, code: str = "program-not-movable") -> None:
         super().__init__(*reasons)
@@ -50,9 +50,10 @@ class ProgramSupervisor(HostAgent):
     Attributes
     ----------
     pid
-        Process number of the program; 0 where none runs here.
+        Process id of the program; 0 if it does not run here.
     is_far
-        Whether the manager is on another machine, so that its end shows only as silence if the network is cut.
+        Whether the manager is on another machine, so that after a cut of the network its end shows only as
+        silence.
     """
 
     death_signal = signal.SIGKILL
@@ -64,15 +65,17 @@ class ProgramSupervisor(HostAgent):
         self.criu: Criu | None = None
 
     def open(self) -> None:
-        """Begin to listen, also to the ends of children."""
+        """Register the orders and the ends of child processes with the selector."""
         woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # only what has a handler wakes
+        signal.signal(
+            signal.SIGCHLD, lambda *_: None
+        )  # only a signal with a handler writes to the wakeup fd
         self.selector.register(woken, selectors.EVENT_READ, lambda: self._on_child_exit(woken))
         super().open()
 
     def check(self) -> None:
-        """Report being alive; end if a far manager is silent, since sshd does not notice a cut network."""
+        """Report ``alive``; end if a far manager is silent, because sshd does not notice a cut network."""
         super().check()
         if self.is_far and not self._handles:
             silent = self.silence.seconds(time.monotonic())
@@ -80,12 +83,12 @@ class ProgramSupervisor(HostAgent):
                 raise EOFError
 
     def close(self) -> None:
-        """Kill the program and all that it started; a process that cannot die is given up after a while."""
+        """Kill the program and its descendants; stop waiting for an unkillable process after `STUCK_SECONDS`."""
         kill_descendants(os.getpid(), seconds=STUCK_SECONDS)
         self.pid = 0
 
     def handle(self, order: dict[str, Any]) -> None:
-        """Carry out one order and answer it."""
+        """Carry out an order and report the answer."""
         work: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
             "look": self._look,
             "start": self._start,
@@ -105,7 +108,9 @@ class ProgramSupervisor(HostAgent):
             answer = {"report": "failed", "reasons": [str(error)]}
         finally:
             self._handles = False
-            self.silence.broken(time.monotonic())  # no order was read meanwhile
+            self.silence.broken(
+                time.monotonic()
+            )  # the manager is not silent: no order was read meanwhile
         self.report(answer.pop("report"), **answer, to=what)
 
     def _on_child_exit(self, woken: int) -> None:
@@ -113,7 +118,7 @@ class ProgramSupervisor(HostAgent):
         self._reap()
 
     def _reap(self) -> None:
-        """Reap every child that has ended; report the end of the program itself."""
+        """Reap all children that have ended; report the end of the program itself."""
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 if ended[0] == self.pid:
@@ -123,7 +128,7 @@ class ProgramSupervisor(HostAgent):
     # ------------------------------------------------------------- commands
 
     def _look(self, command: Mapping[str, Any]) -> Answer:
-        """Answer whether the program could be restarted here: CRIU, the folder, its files, its process numbers."""
+        """Check whether the program could be restarted here: CRIU, the folder, its files, its process ids."""
         reasons = [
             f"{path} is not there" for path in command["files"] if not os.path.lexists(path)
         ]
@@ -159,18 +164,21 @@ class ProgramSupervisor(HostAgent):
             os.close(output)
             os.close(errors)
         self.pid = process.pid
-        process.returncode = 0  # its end is awaited by `_reap`, not by subprocess
+        process.returncode = 0  # `_reap` reaps it, so subprocess must not
         return {"report": "started", "pid": process.pid}
 
     def _take_place(self, command: Mapping[str, Any]) -> None:
-        """Put this process, and so all that it starts, on the host's CPUs and into its cgroup."""
+        """Move this process, and thereby its later children, to the host's CPUs and cgroup."""
         if command["cpus"]:
             os.sched_setaffinity(0, command["cpus"])
         if command["cgroup"]:
             Path(command["cgroup"]).write_text(str(os.getpid()))
 
     def _inspect(self, command: Mapping[str, Any]) -> Answer:
-        """Report what the program needs elsewhere; refuse what keeps it here, but sockets that it will close."""
+        """Report the paths and process ids that the program needs; reject a program that cannot move.
+
+        Sockets in ``closing`` are no reason to reject.
+        """
         closing = command.get("closing")
         found = inspection.inspect(self._running(), closing or ())
         if closing is not None and found.reasons:
@@ -179,7 +187,7 @@ class ProgramSupervisor(HostAgent):
         return {"report": "seen", **seen}
 
     def _checkpoint(self, command: Mapping[str, Any]) -> Answer:
-        """Signal the program, inspect it, and write it into the folder; where that succeeds, it is gone here."""
+        """Signal the program, inspect it, and checkpoint it into the folder, which ends it on this host."""
         pid = self._running()
         begin = time.monotonic()
         stopped = self._signal(pid, command["signal"], begin + command["signal_seconds"])
@@ -214,7 +222,7 @@ class ProgramSupervisor(HostAgent):
             raise CannotMove(*reasons)
 
     def _signal(self, root: int, number: int, deadline: float) -> list[int]:
-        """Signal the processes that catch it, and return those that stopped themselves when they were ready."""
+        """Signal the processes that catch the signal; return those that then stopped themselves, ready to move."""
         told = [pid for pid in inspection.tree(root) if number and inspection.catches(pid, number)]
         for pid in told:
             os.kill(pid, number)
@@ -229,14 +237,14 @@ class ProgramSupervisor(HostAgent):
         code, reason = self._run(self._found().dump(pid, folder), folder, criu.DUMP_LOG)
         if (
             code < 0
-        ):  # in the middle, with code of its own inside the program: it is not what it was
+        ):  # killed in the middle, with its own code injected into the program: the program is unusable
             self.close()
             raise OSError(f"criu was killed (signal {-code}) inside the program, which was ended")
         if code:
             raise CannotMove(f"CRIU cannot checkpoint it: {reason}", code="checkpoint-failed")
 
     def _restart(self, command: Mapping[str, Any]) -> Answer:
-        """Make the program again from the folder, on this host's CPUs."""
+        """Restore the program from the folder, on this host's CPUs."""
         self._take_place(command)
         begin = time.monotonic()
         folder, pid = command["folder"], command["pid"]
@@ -269,7 +277,7 @@ class ProgramSupervisor(HostAgent):
         return self.criu
 
     def _run(self, command: list[str], folder: str, log: str) -> tuple[int, str]:
-        """Run criu, reporting meanwhile that this process is alive; return its code and its first error."""
+        """Run criu, with ``alive`` reports meanwhile; return its exit code and its first error."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -1,8 +1,8 @@
-"""The ranks of an unmodified MPI program: the library they are started with, and what they are told through files.
+"""The ranks of an unmodified MPI program: their MPI library, and the orders and answers in shared files.
 
-The library (`movable_mpi.c`) takes the place of the MPI library that the program was linked with. It can close its
-sockets while nothing is in flight and open them again elsewhere, so that each rank can be checkpointed like any
-sequential program. Files in a folder that all hosts share are all there is between it and the manager of the job.
+The library (`movable_mpi.c`) replaces the MPI library with which the program was linked. It can close its sockets
+while no message is in flight and open them again on another host, so that each rank can be checkpointed like any
+sequential program. It communicates with the job's manager only by files in a folder that all hosts share.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 SOURCE = Path(__file__).with_name("movable_mpi.c")
 LIBRARY = "libmpi.so.12"
-"""The name under which programs of MPICH's binary interface ask for their library."""
+"""Name of the MPI library in programs with MPICH's binary interface."""
 OUTSIDE = "outside_mpi.c"
 RANKS_FOLDER = "mpi"
-"""In the job's folder: what its ranks share."""
+"""Subfolder of the job's folder that its ranks share."""
 COMPILE_SECONDS = 120.0
 FUNCTION = re.compile(r"^(?:int|double|MPI_\w+) (MPI_\w+)\(", re.MULTILINE)
 DEFINED = re.compile(r"\b(?:API|double) (MPI_\w+)\(")
@@ -33,7 +33,7 @@ MADE = re.compile(r"^(?:EXTENT|COUNTING)\((MPI_\w+),", re.MULTILINE)
 
 
 class NoLibrary(Exception):  # noqa: N818 - nothing is wrong with the program
-    """The library cannot be made here; the argument gives the reason, `code` names the condition."""
+    """The library cannot be built here; the argument is the reason, `code` names the condition."""
 
     def __init__(self, message: str, code: str = "library-not-built") -> None:
         super().__init__(message)
@@ -41,7 +41,7 @@ class NoLibrary(Exception):  # noqa: N818 - nothing is wrong with the program
 
 
 def movable_functions() -> frozenset[str]:
-    """Return the names of the MPI functions that a program which is to be moved may call."""
+    """Return the names of the MPI functions that a movable program may call."""
     source = SOURCE.read_text(encoding="utf-8")
     twice = {name + suffix for name in TWICE.findall(source) for suffix in ("", "_c")}
     return frozenset(DEFINED.findall(source)) | frozenset(MADE.findall(source)) | twice
@@ -53,7 +53,7 @@ def include_folder() -> Path:
     Raises
     ------
     NoLibrary
-        There is none where mpicc or this interpreter is.
+        The header is missing in the installations of mpicc and of this interpreter.
     """
     wrapper = shutil.which("mpicc")
     places = [Path(sys.prefix), *([Path(wrapper).resolve().parent.parent] if wrapper else [])]
@@ -65,12 +65,12 @@ def include_folder() -> Path:
 
 
 def build_library(folder: Path, include: Path | None = None) -> Path:
-    """Compile the library into `folder`, with a stub for every function that is outside; return its path.
+    """Compile the library into `folder`, with a stub for each unsupported function; return its path.
 
     Raises
     ------
     NoLibrary
-        There is no C compiler or no header of MPICH, or it does not compile.
+        The C compiler or MPICH's header is missing, or the library does not compile.
     """
     include = include or include_folder()
     functions = set(FUNCTION.findall((include / "mpi_proto.h").read_text(encoding="utf-8")))
@@ -82,7 +82,7 @@ def build_library(folder: Path, include: Path | None = None) -> Path:
             "int apples_outside(const char *);\n" + "".join(stub.format(name) for name in outside),
             encoding="utf-8",
         )
-        # The program's own libraries ask for one of this name and are content with this one.
+        # The program and its libraries load a library of this name, and so get this one.
         flags = ["-std=gnu11", "-O2", "-fPIC", "-shared", f"-Wl,-soname,{LIBRARY}"]
         command = ["cc", *flags, f"-I{include}", "-o", str(made), str(SOURCE), str(stubs)]
         try:
@@ -103,9 +103,9 @@ def build_library(folder: Path, include: Path | None = None) -> Path:
 
 
 def functions_outside(program: str, directory: Path) -> list[str]:
-    """Return the MPI functions that a compiled program is linked with and that keep it from being moved.
+    """Return the unsupported MPI functions in a compiled program, which make it unmovable.
 
-    Of a script, whose interpreter calls MPI later, nothing is known before it does.
+    For a script the list is empty: its interpreter loads MPI later.
     """
     found = shutil.which(
         program, path=f"{directory}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
@@ -122,16 +122,16 @@ def functions_outside(program: str, directory: Path) -> list[str]:
 
 
 class RankFolder:
-    """What the ranks of one program are told, and what they say, through the files of `movable_mpi.c`.
+    """The files through which the ranks of a program get orders and report (`movable_mpi.c`).
 
     Attributes
     ----------
     folder
-        On a file system that all hosts share; only the user may read it.
+        Folder on a file system that all hosts share; only the user may read it.
     ranks
-        How many there are.
+        Number of ranks.
     epoch
-        How often they have been connected anew.
+        Number of reconnections of the ranks.
     """
 
     def __init__(self, folder: Path, ranks: int) -> None:
@@ -139,13 +139,13 @@ class RankFolder:
         self.epoch = self._tries = 0
 
     def open(self, addresses: Sequence[str]) -> None:
-        """Make the folder ready for ranks at these addresses, the first rank's first."""
+        """Prepare the folder for ranks at these addresses, in rank order."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._write("key", secrets.token_hex(16))
         self.go(addresses)
 
     def environment(self, rank: int) -> dict[str, str]:
-        """Return what one rank finds the folder and the library by."""
+        """Return the environment by which a rank finds the folder and the library."""
         return {
             "APPLES_MPI": str(self.folder),
             "APPLES_MPI_RANK": str(rank),
@@ -154,17 +154,17 @@ class RankFolder:
         }
 
     def order(self, word: str) -> None:
-        """Ask the ranks to be ``ready``, or those that are to ``stop``."""
+        """Order all ranks to be ``ready``, or ranks that are ready to ``stop``."""
         self._tries += word == "ready"
         self._write("order", f"{self.epoch + 1} {self._tries} {word}\n")
-        self.epoch += word == "stop"  # they need a connection anew from here on
+        self.epoch += word == "stop"  # the ranks need a new connection from here on
 
     def withdraw(self) -> None:
-        """Take back the order to be ready."""
+        """Withdraw the order to be ready."""
         (self.folder / "order").unlink(missing_ok=True)
 
     def go(self, addresses: Sequence[str]) -> None:
-        """Let the ranks connect anew, each being at its address."""
+        """Order the ranks to reconnect at these addresses, in rank order."""
         self._write(f"go.{self.epoch}", "".join(f"{one}\n" for one in addresses))
 
     def ready(self) -> dict[int, list[int]]:
@@ -175,11 +175,11 @@ class RankFolder:
         }
 
     def stopped(self) -> dict[int, list[int]]:
-        """Return the ranks that have no socket any more, with none."""
+        """Return the ranks that have closed all sockets, each with an empty list."""
         return {rank: [] for rank in self._said(f"stopped.{self.epoch}")}
 
     def connected(self) -> dict[int, list[int]]:
-        """Return the ranks that are connected to all others again, with none that will be closed."""
+        """Return the ranks that have reconnected to all others, each with an empty list."""
         return {rank: [] for rank in self._said(f"connected.{self.epoch}")}
 
     def _said(self, name: str) -> dict[int, str]:
@@ -193,7 +193,7 @@ class RankFolder:
                 continue
 
     def _write(self, name: str, text: str) -> None:
-        """Write a file that is whole as soon as it is there."""
+        """Write a file atomically."""
         fresh = self.folder / f"{name}.new"
         fresh.write_text(text, encoding="ascii")
         fresh.replace(self.folder / name)
@@ -207,12 +207,12 @@ WORDS = {
 
 
 class AwaitedRanks:
-    """The answer to a request to all ranks: there as soon as each has given its own, or when the time is over.
+    """The answer to a request to all ranks: available once each has answered, or after the time limit.
 
     Parameters
     ----------
     word
-        What is awaited: that all are ``ready``, have stopped (``stop``), or are connected (``go``).
+        The awaited state of all ranks: ``ready``, stopped (``stop``), or connected (``go``).
     """
 
     def __init__(self, ranks: RankFolder, word: str, seconds: float) -> None:
@@ -220,7 +220,7 @@ class AwaitedRanks:
         self._begun = time.monotonic()
 
     def answer(self) -> dict[str, Any] | None:
-        """Return the answer, in the form of a supervisor's; None as long as there is none."""
+        """Return the answer, in the form of a supervisor's; None until it is available."""
         said = {
             "ready": self._ranks.ready,
             "stop": self._ranks.stopped,

@@ -1,9 +1,9 @@
-"""The steps of a migration: a generator that yields requests to supervisors and is sent their answers.
+"""The steps of a migration: a generator that yields requests to supervisors and receives their answers.
 
-The order of van Albada et al. 1999 ("Migration of communicating tasks"): what is needed on the target is made
-ready first, then the program is signalled, checkpointed, and restarted from the checkpoint. Until the checkpoint
-is written whatever fails leaves the program running where it was; after it, a restart that fails is followed
-by one on the source.
+The order is that of van Albada et al. 1999 ("Migration of communicating tasks"): the target is prepared first,
+then the program is signalled, checkpointed, and restarted from the checkpoint. A failure before the checkpoint is
+complete leaves the program running on the source. If the restart on the target fails, the program is restarted on
+the source.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from typing import Any
 
 SupervisorAnswer = Mapping[str, Any]
 LOOK_SECONDS = 60.0
-"""Within so long a host looks what it has: it may check two CRIU programs, each for twenty seconds at most."""
+"""Time limit for a host to check its resources: it may check two CRIU programs, each for at most twenty
+seconds."""
 LONG_SECONDS = 660.0
 READY_SECONDS = 10.0
-"""Every rank enters an MPI call within so long, or the move is refused before any is stopped."""
+"""Time limit for every rank to enter an MPI call; after it the move is refused, before any rank is stopped."""
 STOPPED_SECONDS, CONNECTED_SECONDS = 60.0, 75.0
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorRequest:
-    """An order to the supervisor on `host`, which is answered within `seconds`."""
+    """An order to the supervisor on `host`, with a time limit for its answer."""
 
     host: str
     command: Mapping[str, Any]
@@ -32,14 +33,14 @@ class SupervisorRequest:
 
 @dataclass(frozen=True, slots=True)
 class RanksRequest:
-    """Asked of all ranks of an MPI program, and answered by all within `seconds`; ``failed``: it cannot be asked.
+    """A request to all ranks of an MPI program; the answer is ``failed`` if it cannot be sent.
 
     Attributes
     ----------
     word
-        ``ready``: be in an MPI call; ``withdraw``: forget it; ``stop``: close all sockets; ``go`` or ``moved``:
-        connect anew, where all were or with the rank that moved on its target; ``release``: as ``go``, but
-        not waited for, since a rank has not stopped yet.
+        ``ready``: be in an MPI call; ``withdraw``: cancel that; ``stop``: close all sockets; ``go`` or ``moved``:
+        reconnect, with all ranks on their old hosts or with the moved rank on its target; ``release``: as ``go``,
+        but without a wait, because a rank has not stopped yet.
     """
 
     word: str
@@ -48,22 +49,22 @@ class RanksRequest:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRequest:
-    """A migration that is asked for: of a program, from a host to another, through a folder.
+    """A requested migration of a program from a source host to a target host, through a folder.
 
     Attributes
     ----------
     folder
-        Where the checkpoint goes: not there yet, on a file system that both hosts share.
+        Folder for the checkpoint, which does not exist yet, on a file system that both hosts share.
     token
-        A file in the job's folder, by which the target knows that it is shared.
+        A file in the job's folder, by which the target verifies that the folder is shared.
     place
-        CPUs and cgroup of each host.
+        Host -> its CPUs and cgroup.
     rank
-        Of an MPI program, which rank it is that moves; None: it is a sequential program.
+        The rank of an MPI program that moves; None: a sequential program.
     signal, signal_seconds
-        Sent to processes that catch it before the checkpoint; how long they may take to stop themselves.
+        Signal to processes that catch it, before the checkpoint, and the seconds that they get to stop themselves.
     ready_seconds, stopped_seconds
-        How long all ranks may take to be in an MPI call, and to close their sockets.
+        Time limits for all ranks to be in an MPI call, and to close their sockets.
     """
 
     source: str
@@ -96,7 +97,7 @@ class MigrationRefused:
 
 @dataclass(frozen=True, slots=True)
 class MigrationLost:
-    """The program runs nowhere. The checkpoint, where one was written, is left in its folder."""
+    """The program does not run on any host. A complete checkpoint stays in its folder."""
 
     reason: str
     code: str = "program-lost"
@@ -110,7 +111,7 @@ MigrationSteps = Generator[
 
 
 def gone(why: str) -> SupervisorAnswer:
-    """Return the answer in place of that of a supervisor which gives none."""
+    """Return the substitute answer for a supervisor that is gone."""
     return {"report": "gone", "reasons": [why]}
 
 
@@ -132,9 +133,9 @@ def migration(asked: MigrationRequest) -> MigrationSteps:
 
 
 def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
-    """Move one rank of an MPI program while all ranks have closed their sockets; they go on in every case.
+    """Move a rank of an MPI program while all ranks have closed their sockets; all continue in any case.
 
-    What keeps the rank from being moved is said before any rank is stopped.
+    A rank that cannot move is detected before any rank is stopped.
     """
     ready = yield RanksRequest("ready", asked.ready_seconds)
     if ready["report"] != "ready":
@@ -164,7 +165,7 @@ def _moved_between_stops(asked: MigrationRequest) -> MigrationSteps:
 def _connected(
     asked: MigrationRequest, outcome: MigrationDone | MigrationRefused, waits: Mapping[str, float]
 ) -> MigrationSteps:
-    """Have all ranks connected anew, to the one that was to move wherever it is now."""
+    """Reconnect all ranks, with the moving rank on its present host."""
     there = isinstance(outcome, MigrationDone)
     connected = yield RanksRequest("moved" if there else "go", CONNECTED_SECONDS)
     if connected["report"] != "go":
@@ -180,7 +181,7 @@ def _prepared(
 ) -> Generator[
     SupervisorRequest | RanksRequest, SupervisorAnswer, MigrationRefused | MigrationLost | None
 ]:
-    """Have the target look whether what the source's program needs is there; None where it is."""
+    """Check that the target has the files and process ids that the program needs; return None if it does."""
     seen = yield SupervisorRequest(asked.source, {"order": "inspect"}, LOOK_SECONDS)
     if seen["report"] != "seen":
         return _gone_or(
@@ -217,7 +218,7 @@ def _moved(asked: MigrationRequest) -> MigrationSteps:
 
 
 def _restart(asked: MigrationRequest, written: SupervisorAnswer) -> MigrationSteps:
-    """Restart what was checkpointed: on the target, or else where it came from."""
+    """Restart the program from its checkpoint: on the target, or else on the source."""
     restart = {"order": "restart", "folder": asked.folder}
     restart |= {name: written[name] for name in ("pid", "stopped")}
     there = yield SupervisorRequest(
@@ -243,5 +244,5 @@ def _why(answer: SupervisorAnswer, host: str) -> str:
 def _gone_or(
     answer: SupervisorAnswer, otherwise: MigrationRefused
 ) -> MigrationRefused | MigrationLost:
-    """Return the outcome where the source refused, or is gone: then its program died with its supervisor."""
+    """Return `otherwise`, or `MigrationLost` if the source is gone: the program died with its supervisor."""
     return MigrationLost(otherwise.reason) if answer["report"] == "gone" else otherwise

@@ -1,8 +1,8 @@
-"""The manager's end of the connection to a supervisor: a process here, orders out, reports in.
+"""The manager's end of the connection to a supervisor: a local process that takes orders and sends reports.
 
 If the host is this machine, the process here is the supervisor, a fork of the manager. Elsewhere it is the ssh or
 srun that leads to the host. Nothing here blocks: orders wait in a buffer, and reports are read when the selector
-reports them. What runs on the host ends with its connection (`apples.launch.hostd`).
+reports them. All processes of the job on the host end with the connection (`apples.launch.hostd`).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from apples.launch.hostd import HostReports
 from apples.launch.job_processes import MARK, as_child, close_inherited, exec_program
 
 FIRST_REPORT_SECONDS = 12.0
-"""How much longer than later ones the first report of a supervisor may take."""
+"""Additional time for the first report of a supervisor."""
 RETRY_SECONDS = 0.5
-"""Interval between two tries to start the process, while there can be none."""
+"""Interval of retries to start the process."""
 PING_SECONDS = 1.0
-"""Interval between two orders, by which the supervisor notices that the manager runs."""
+"""Interval of pings, by which the supervisor notices that the manager runs."""
 REAP_SECONDS = 5.0
-"""Time for the process here to end by itself once the connection is closed; then it is killed."""
+"""Time limit for the local process to end by itself after the connection is closed; then it is killed."""
 CHUNK = 1 << 16
 
 SUPERVISOR_ENDED = "its supervisor ended"
@@ -51,14 +51,14 @@ class SupervisorConnection:
     Parameters
     ----------
     job
-        Name of the job, by which its processes are found; empty if there is none.
+        Name of the job, by which its processes are found; empty: no job.
     is_far
         Whether the supervisor is on another machine.
 
     Attributes
     ----------
     pid
-        The process here; 0 while there is none.
+        The local process; 0 until it has started.
     gone
         Whether the connection has ended: the supervisor counts as lost, and no report is handled any more.
     reported
@@ -66,7 +66,7 @@ class SupervisorConnection:
     last_report_at
         Time of its last report, by `time.monotonic`.
     spawn_error
-        Why there is no process yet; empty once there is one.
+        Reason why the process could not be started yet; empty once it has started.
     """
 
     def __init__(self, selector: BaseSelector, job: str, *, is_far: bool) -> None:
@@ -86,21 +86,21 @@ class SupervisorConnection:
     # ------------------------------------------------------------- for subclasses
 
     def be_supervisor(self) -> int | None:
-        """Become the supervisor, or the way to it, in the child; return its exit code."""
+        """Run the supervisor in the child, or execute the command that leads to it; return the exit code."""
         raise NotImplementedError
 
     def handle(self, report: dict[str, Any]) -> None:
-        """Take one report.
+        """Handle a report.
 
         Raises
         ------
         LineError
-            It is no report of this kind of supervisor, which is given up.
+            The report is invalid for this kind of supervisor, which then counts as lost.
         """
         raise NotImplementedError
 
     def on_end(self, why: str) -> None:
-        """Take the loss of the supervisor: at most once, and not after `kill` or `close`."""
+        """Handle the loss of the supervisor: called at most once, and not after `kill` or `close`."""
         raise NotImplementedError
 
     # ------------------------------------------------------------- for users
@@ -111,24 +111,24 @@ class SupervisorConnection:
         self._flush()
 
     def dismiss(self) -> None:
-        """End the input once all orders are written: the supervisor then ends with all it has on its host."""
+        """Close the supervisor's input once all orders are written; it then ends with all its processes."""
         self._dismissed = True
         self._flush()
 
     def kill(self) -> None:
-        """End the supervisor, and with it all it has on its host, at once; does not wait for either."""
+        """Kill the supervisor and thereby all its processes on its host; do not wait for their end."""
         if self.gone:
             return
         if self.is_far and self.reported:
-            self.dismiss()  # a killed ssh would leave it to sshd when the far supervisor notices
+            self.dismiss()  # after a kill of the ssh, sshd decides when the far supervisor notices the end
         elif self._output >= 0:
             os.kill(self.pid, signal.SIGKILL)  # not reaped, so the pid cannot be reused
         self.close()
 
     def close(self) -> None:
-        """Close the connection, by which the supervisor ends; does not wait.
+        """Close the connection, by which the supervisor ends; do not wait.
 
-        The process here is reaped when it has ended, or has not within `REAP_SECONDS` and is killed.
+        A thread reaps the local process, and kills it after `REAP_SECONDS`.
         """
         self.gone = True
         if self._output < 0:
@@ -137,21 +137,21 @@ class SupervisorConnection:
         self._selector.unregister(self._output)
         os.close(self._output)
         self._output = -1
-        # In a thread of its own, because the manager's loop must not stand still meanwhile. If there
-        # can be no more threads, the run's supervisor ends and reaps the process.
+        # In a thread of its own, because the manager's loop must not block. If no thread can be started,
+        # the run's supervisor ends and reaps the process.
         reaper = threading.Thread(target=_reap, args=(self.pid,), daemon=True)
         with contextlib.suppress(RuntimeError):
             reaper.start()
             self._reaper = reaper
 
     def give_up(self, why: str) -> None:
-        """Kill the supervisor and report its loss, unless it is gone."""
+        """Kill the supervisor and report its loss, unless the connection has ended."""
         if not self.gone:
             self.kill()
             self.on_end(why)
 
     def check(self, now: float) -> None:
-        """Try again to start the process; send a ping; give up a supervisor that is silent for too long."""
+        """Retry the start of the process; send a ping; treat a supervisor that is silent for too long as lost."""
         if self.gone:
             return
         if self.spawn_error:
@@ -162,7 +162,7 @@ class SupervisorConnection:
             return
         if now - self._pinged > PING_SECONDS:
             self._pinged = now
-            if not self._unsent:  # else the orders that wait show the same as a ping
+            if not self._unsent:  # buffered orders serve as a ping
                 self.order("ping")
         silent = self._silence.seconds(now) - (0.0 if self.reported else FIRST_REPORT_SECONDS)
         if silent > heartbeat.SILENCE_SECONDS and heartbeat.lost(silent, runs=self.runs):
@@ -170,18 +170,18 @@ class SupervisorConnection:
 
     @property
     def runs(self) -> bool:
-        """Whether the process here runs, and is not stopped."""
+        """Whether the local process runs, and is not stopped."""
         return heartbeat.process_runs(self.pid)
 
     def wait(self) -> None:
-        """Wait until the process here, whose connection was closed, has ended: at most `REAP_SECONDS`."""
+        """Wait for the end of the local process after `close`, at most `REAP_SECONDS`."""
         if self._reaper is not None:
             self._reaper.join()
 
     # ------------------------------------------------------------- the process and its pipes
 
     def _spawn(self) -> None:
-        """Start the process, or note why there can be none now."""
+        """Start the process, or set `spawn_error`."""
         self._tried = time.monotonic()
         try:
             orders, self._input, self._output, reports = _pipes()
@@ -190,7 +190,7 @@ class SupervisorConnection:
             return
         try:
             with warnings.catch_warnings():
-                # Python 3.12 warns of forks beside threads; those of a manager only wait for supervisors' ends.
+                # Python 3.12 warns of forks in a process with threads; the manager's only reap supervisors.
                 warnings.simplefilter("ignore")
                 self.pid = os.fork()
         except OSError as error:
@@ -218,7 +218,7 @@ class SupervisorConnection:
         return self.be_supervisor()
 
     def _flush(self) -> None:
-        """Write what the pipe takes now; the rest follows as soon as there is room."""
+        """Write as many buffered bytes as the pipe takes now; the selector reports when it takes more."""
         if self._input < 0:
             return
         try:
@@ -263,7 +263,7 @@ class SupervisorConnection:
 
 
 def run_command(argv: Sequence[str]) -> NoReturn:
-    """Become a command, in the child of a connection."""
+    """Replace the child of a connection by a command."""
     close_inherited()
     exec_program(list(argv))
 
@@ -281,7 +281,7 @@ def _pipes() -> tuple[int, int, int, int]:
 
 
 def _reap(pid: int) -> None:
-    """Wait for a child to end, and kill it if it does not in time."""
+    """Wait for the end of a child, and kill it after the time limit."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()

@@ -1,4 +1,4 @@
-"""A node supervisor's host where it is another machine: fill in an order, end the supervisors of earlier attempts.
+"""A node supervisor on another machine: localizes a ``start`` order, ends supervisors of earlier starts.
 
 Standard library only.
 """
@@ -18,13 +18,13 @@ from apples.launch.job_processes import marked, read
 from apples.launch.this_host import locate_programs, ssh_network, with_python
 
 MODULE = "apples.malleable.node.supervisor"
-"""The module of a node supervisor, in the command line of its process."""
+"""Module of a node supervisor, as in the command line of its process."""
 END_SECONDS = 5.0
-"""Time for the supervisor of an earlier attempt to end its processes."""
+"""Time limit for the supervisor of an earlier start to end its processes."""
 
 
 def localize(order: dict[str, Any]) -> None:
-    """Fill into a ``start`` order what only this host knows: its network, interpreter, MPI and folders."""
+    """Fill the values of this host into a ``start`` order: its network, interpreter, MPI and folders."""
     order["environment"] = {**ssh_network(), **order["environment"]}
     order["argv"] = [local_word(word) for word in order["argv"]]
     launch = json.loads(order["files"]["launch"])
@@ -33,7 +33,7 @@ def localize(order: dict[str, Any]) -> None:
 
 
 def local_word(word: str) -> str:
-    """Return the path that a word in braces stands for on this host: interpreter, mpiexec, a module's file.
+    """Return the path on this host for a word in braces: the interpreter, mpiexec, or a module's file.
 
     Examples
     --------
@@ -51,13 +51,13 @@ def local_word(word: str) -> str:
 
 
 def end_earlier_attempts(job: str, attempt: int) -> None:
-    """End the supervisors of earlier attempts on this host, and with them their ranks, which may still compute."""
+    """End the supervisors of earlier starts of the job on this host, with their ranks, which may still compute."""
     earlier = {pid for pid in marked(job) if 0 < _attempt_of(pid) < attempt}
     for pid in earlier:
         with contextlib.suppress(OSError):
             handle = os.pidfd_open(pid)
             try:
-                if 0 < _attempt_of(pid) < attempt:  # another process may have this number by now
+                if 0 < _attempt_of(pid) < attempt:  # another process may have this pid by now
                     signal.pidfd_send_signal(handle, signal.SIGTERM)
                     select.select([handle], [], [], END_SECONDS)
             finally:
@@ -65,6 +65,6 @@ def end_earlier_attempts(job: str, attempt: int) -> None:
 
 
 def _attempt_of(pid: int) -> int:
-    """Return the attempt of the job that a process supervises; 0 if it is no node supervisor."""
+    """Return the number of the job's start that a process supervises; 0 if it is not a node supervisor."""
     words = read(f"/proc/{pid}/cmdline").decode(errors="replace").rstrip("\0").split("\0")
     return int(words[-1]) if MODULE in words[:-1] and words[-1].isdecimal() else 0

@@ -1,24 +1,24 @@
-"""The node supervisor: the parent of everything a job runs on one host, whatever happens to the others.
+"""The node supervisor: the parent of all processes of a job on one host, independent of the other hosts.
 
 On the job manager's machine it is a fork of the manager. On another host it runs at the far end of an ssh or srun,
-as ``python -I -m apples.malleable.node.supervisor APPLES_JOB=JOB ATTEMPT``. There it makes a folder of its own,
-forwards the output of its ranks, and fills into the ``start`` order what only that host knows (`far_host`).
+as ``python -I -m apples.malleable.node.supervisor APPLES_JOB=JOB ATTEMPT``. There it creates a folder of its own,
+forwards the output of its ranks, and fills the host's own values into the ``start`` order (`far_host`).
 Standard library only.
 
-It starts the group's launcher (mpiexec), notices a rank that ended or was stopped, and keeps the memory that ranks
-hand it, so that a checkpoint in memory outlives its rank, though not its host. Three parties are connected to it:
+It starts the group's launcher (mpiexec), notices ranks that ended or were stopped, and holds memory for its ranks,
+so that a checkpoint in memory outlives its rank, but not its host. It communicates with three parties:
 
 - The job manager, by the protocol of `apples.launch.hostd`. Orders: ``start`` (group, ranks, argv, files,
   environment, commits), ``send`` (a message to one rank or to all), ``end``, ``release`` (end with the group),
-  ``pause`` (forward no output, or again), ``ping``. Reports: ``alive``, ``output``, ``error``, ``message`` (of a
-  rank), ``lost`` (why), ``no_commits`` (the directory of commits does not exist here), ``empty`` (no process of
-  the group is left).
+  ``pause`` (pause or resume forwarding), ``ping``. Reports: ``alive``, ``output``, ``error``, ``message`` (of a
+  rank), ``lost`` (with the reason), ``no_commits`` (the directory of commits does not exist here), ``empty`` (all
+  processes of the group have ended).
 - The ranks, each over a connection of the local socket: `apples.malleable.runtime.channel`.
 - The kernel: it is the subreaper of all its descendants, and none of them outlives it.
 
-It ends, and all its ranks with it, when its connection ends: for example when a user kills the ssh. If the network
-is cut, sshd on its host notices nothing for a long time; then it ends after `heartbeat.PATIENCE_SECONDS` without
-an order of the manager.
+It ends, with all its ranks, when its connection ends, for example when a user kills the ssh. If the network is
+cut, sshd on its host does not notice for a long time; then it ends after `heartbeat.PATIENCE_SECONDS` without an
+order of the manager.
 """
 
 from __future__ import annotations
@@ -68,28 +68,28 @@ from apples.launch.rank_ends import (
 from apples.malleable.node.far_host import end_earlier_attempts, localize
 
 MESSAGE_LIMIT = 1 << 20
-"""Bytes of a rank's message."""
+"""Largest message of a rank, in bytes."""
 MAX_UNSENT_BYTES = 16 * MESSAGE_LIMIT
-"""Bytes of messages that wait for a rank to read them, above which the rank counts as lost."""
+"""Unread bytes of messages to a rank above which the rank counts as lost."""
 CHECK_SECONDS = 0.25
 """Interval between two checks of its processes."""
 STOPPED_SECONDS = 1.0
-"""A process that has been stopped for so long counts as lost."""
+"""A process that is stopped for this time counts as lost."""
 BEAT_SECONDS = 0.5
-"""Between two beats of the thread that says that this process runs, whatever its loop is at."""
+"""Interval of ``alive`` reports from a thread of their own, independent of the main loop."""
 MPIEXEC_ENDED = "mpiexec ended"
 """Reason for the loss of a group's ranks; the launcher's exit code follows."""
 EXIT_CODE_SECONDS = 2.0
-"""How long mpiexec may take to print how a rank ended, once all ranks of its group are killed."""
+"""Time limit for mpiexec to print the exit code of a rank, after all ranks of its group were killed."""
 MAX_LAUNCHER_LINE = 1 << 16
 TAKING_SECONDS = 5.0
-"""How long a rank may take to take the next of the memories it asked for."""
+"""Time limit for a rank to receive the next of its requested memories."""
 
 
 def below_launcher(launcher: int) -> tuple[set[int], set[int]]:
-    """Return all descendants of a launcher, and the children of its children, which are hydra's proxies.
+    """Return all descendants of a launcher, and separately the children of its children.
 
-    Those start the ranks (`apples.launch.rank_wrapper`).
+    The launcher's children are hydra's proxies; their children become the ranks (`apples.launch.rank_wrapper`).
     """
     below: dict[int, set[int]] = {}
     for pid, parent in descendants(launcher):
@@ -100,28 +100,28 @@ def below_launcher(launcher: int) -> tuple[set[int], set[int]]:
 
 
 def _verb(how: str) -> str:
-    """Return the end of a rank as the end of a sentence."""
+    """Return the end of a rank as the predicate of a sentence."""
     if how.startswith("killed"):
         return f"was {how}"
     return f"ended: {how}" if how else "ended"
 
 
 def writable(handle: int) -> bool:
-    """Whether an open file takes a line now."""
+    """Whether a write to an open file does not block now."""
     poll = select.poll()
     poll.register(handle, select.POLLOUT)
     return bool(poll.poll(0))
 
 
 def readable(channel: socket.socket) -> bool:
-    """Whether something, or an end, can be read now; unlike `select.select`, however many files are open."""
+    """Whether data or the end can be read now; unlike `select.select`, for any number of open files."""
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     return bool(poll.poll(0))
 
 
 def unlink_shared_memory(pids: set[int]) -> None:
-    """Unlink the shared memory files of ranks that have all mapped them: a crash then leaves no file."""
+    """Unlink shared memory files after all ranks have mapped them, so that a crash leaves no file."""
     for pid in pids:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as stream:  # noqa: PTH123
             names = {line.split()[-1] for line in stream if f"{SHARED_MEMORY}/mpich_shm_" in line}
@@ -130,7 +130,7 @@ def unlink_shared_memory(pids: set[int]) -> None:
 
 
 class CheckpointMemory:
-    """Memory that ranks gave their supervisor, as labels and descriptors: of commits, and of states they saved."""
+    """Memory that ranks passed to their supervisor, as labels and descriptors: commits and saved states."""
 
     def __init__(self) -> None:
         self._kept: dict[int, list[tuple[dict[str, Any], int]]] = {}
@@ -138,7 +138,7 @@ class CheckpointMemory:
         self._saved: dict[int, tuple[dict[str, Any], int]] = {}
 
     def keep(self, label: dict[str, Any], handle: int) -> None:
-        """Keep one rank's memory: the state it saved, or a commit's; close that of commits broken off before."""
+        """Keep a rank's memory, of a saved state or of a commit; close the memory of incomplete commits."""
         if "saved" in label:
             self.forget(label["saved"])
             self._saved[label["saved"]] = label, handle
@@ -147,7 +147,7 @@ class CheckpointMemory:
         self._close_all_but(self._whole, label["epoch"])
 
     def complete(self, epoch: int) -> None:
-        """Close all commits but this one, of which every rank has its copies."""
+        """Close all commits but this one, which is complete on all ranks."""
         self._whole = epoch
         self._close_all_but(epoch)
 
@@ -157,24 +157,24 @@ class CheckpointMemory:
                 os.close(handle)
 
     def forget(self, rank: int) -> None:
-        """Close what a rank saved."""
+        """Close the memory of a rank's saved state."""
         if rank in self._saved:
             os.close(self._saved.pop(rank)[1])
 
     def send_all(self, channel: socket.socket, saved: int | None = None) -> None:
-        """Send a rank the labels and duplicates of their file descriptors, their number first.
+        """Send a rank the number of memories, then the label and a duplicate of the descriptor of each.
 
         Parameters
         ----------
         saved
-            Those of the state that this rank saved; None: of all commits.
+            Rank for which to send the saved state; None: send all commits.
         """
         kept = [one for labels in self._kept.values() for one in labels]
         if saved is not None:
             kept = [self._saved[saved]] if saved in self._saved else []
         channel.settimeout(
             TAKING_SECONDS
-        )  # they are more than a socket holds: it takes them meanwhile
+        )  # the socket buffer does not hold all of them: the rank reads them meanwhile
         with contextlib.suppress(OSError):
             channel.send(json.dumps({"count": len(kept)}).encode())
             for label, handle in kept:
@@ -184,18 +184,18 @@ class CheckpointMemory:
 
 @dataclass(slots=True)
 class RankConnection:
-    """What a supervisor knows of a rank that is connected to it.
+    """The supervisor's data about a connected rank.
 
     Attributes
     ----------
     pid
-        Its process, as the kernel reports it.
+        Its process id, as the kernel reports it.
     rank
         Its number in the group; -1 until its first message.
     leaving
         Whether it has announced that it leaves.
     unsent
-        Messages that its socket had no room for.
+        Messages that wait for its socket.
     """
 
     pid: int
@@ -210,27 +210,27 @@ class NodeSupervisor(HostAgent):
     Parameters
     ----------
     folder
-        For the socket and the files of the group: that of the run, whose pipes the ranks print to. Empty on
-        another host than the manager's: a folder of its own, with pipes that it forwards.
+        Folder of the run, for the socket and the files of the group; the ranks print to the run's pipes. Empty on
+        another machine than the manager's: the supervisor creates a folder, with pipes that it forwards.
 
     Attributes
     ----------
     group
-        Number of the group, as the manager counts them; 0 while there is none.
+        Number of the group, from the manager; 0 without a group.
     launcher
-        Process number of mpiexec; 0 when it has ended.
+        Process id of mpiexec; 0 after its end.
     launcher_talk
-        What the launcher itself writes goes to this open file.
+        Open file for the launcher's own output.
     exit_codes
-        How ranks ended, as mpiexec prints it.
+        Exit codes and signals of ended ranks, from mpiexec's output.
     ranks
         The ranks by their connections.
     awaited
         Ranks of the group that have not connected yet.
     lost, ending, leaving
-        What is known of the group: its loss was reported; the manager wants its end; a rank left by itself.
+        State of the group: its loss was reported; the manager ordered its end; a rank left by itself.
     releasing
-        Whether the host is given back: then this process ends when the group has, without being asked to.
+        Whether the host is released: this process then ends after the group, without a further order.
     """
 
     def __init__(self, folder: str = "") -> None:
@@ -250,10 +250,10 @@ class NodeSupervisor(HostAgent):
         self.last_check = 0.0
         self.ended: dict[
             int, tuple[int, str, str, float]
-        ] = {}  # by process: rank, end, memory, when
-        self.stopped: dict[int, float] = {}  # since when each stopped process is so
-        self.unconnected: set[int] = set()  # processes that are to become ranks
-        self.connected: set[int] = set()  # processes of the group that have been ranks
+        ] = {}  # by process: rank, end, memory, time
+        self.stopped: dict[int, float] = {}  # stopped process -> time of its stop
+        self.unconnected: set[int] = set()  # processes that will become ranks
+        self.connected: set[int] = set()  # processes of the group that have connected as ranks
         self.files: set[str] = set()
         self.memory = CheckpointMemory()
         self.path = os.path.join(self.folder, f"supervisor-{os.getpid()}")  # noqa: PTH118 - pathlib is slow to load
@@ -261,10 +261,10 @@ class NodeSupervisor(HostAgent):
         self._ended = threading.Event()
 
     def open(self) -> None:
-        """Begin to listen to ranks and to the manager."""
+        """Register the ranks' socket and the manager's orders with the selector."""
         expect_processes(self.folder)
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        # What each rank has in a commit is an open file here, and so is each copy of others, of several commits.
+        # Each image of a rank in a commit is an open file here, and so is each copy for another host.
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         with socket_name(self.path) as name:
             self.listener.bind(name)
@@ -277,7 +277,7 @@ class NodeSupervisor(HostAgent):
         threading.Thread(target=self._beat, daemon=True).start()
 
     def close(self) -> None:
-        """Leave no process, no memory file and no file of its own behind."""
+        """End all processes, and remove all memory files and the supervisor's own files."""
         self._ended.set()
         super().close()
         remove_shared_memory(noted_processes(self.folder))
@@ -288,7 +288,7 @@ class NodeSupervisor(HostAgent):
             remove_run(self.folder, [])
 
     def _forward_output(self) -> None:
-        """Make the pipes that ranks print to; the launcher's own lines keep their order with the ranks'."""
+        """Create the pipes to which ranks print, and the launcher, so that their lines keep their order."""
         path = ""
         for name, event in (("output", "output"), ("errors", "error")):
             path = os.path.join(self.folder, name)  # noqa: PTH118 - as in `__init__`
@@ -297,7 +297,7 @@ class NodeSupervisor(HostAgent):
         self.launcher_talk = os.open(path, os.O_WRONLY)
 
     def _beat(self) -> None:
-        """Report that this process runs, from a thread of its own, because the loop may do slow work."""
+        """Report ``alive`` from a thread of its own, because the main loop may do slow work."""
         with contextlib.suppress(EOFError):  # the loop gets the error as well
             while not self._ended.wait(BEAT_SECONDS):
                 self.report("alive")
@@ -305,12 +305,12 @@ class NodeSupervisor(HostAgent):
     # --------------------------------------------------------------- orders of the manager
 
     def handle(self, order: dict[str, Any]) -> None:
-        """Carry out one order of the manager."""
+        """Carry out an order of the manager."""
         what = order["order"]
         if what == "start":
             try:
                 self.start(order)
-            except OSError as error:  # for example a full disk, or no more processes
+            except OSError as error:  # for example a full disk or process table
                 self._report_lost(f"{error.filename or self.folder}: {error.strerror}")
                 self._report_empty()
         elif what == "send":
@@ -351,7 +351,7 @@ class NodeSupervisor(HostAgent):
         os.set_blocking(self.launcher_output, False)
         try:
             with self.reporting, warnings.catch_warnings():
-                # Python 3.12 warns of forks beside threads; an exec follows.
+                # Python 3.12 warns of forks in a process with threads; an exec follows.
                 warnings.simplefilter("ignore")
                 self.launcher = os.fork()
             if not self.launcher:
@@ -370,11 +370,11 @@ class NodeSupervisor(HostAgent):
     # --------------------------------------------------------------- messages of the ranks
 
     def accept_rank(self) -> None:
-        """Accept a rank's connection; the kernel says which process of which user it is."""
+        """Accept a rank's connection; the kernel reports its process and user."""
         try:
             channel, _ = self.listener.accept()
         except BlockingIOError:
-            return  # the launcher's end, in the same turn of the loop, has taken all there were
+            return  # `_on_launcher_exit` has accepted all connections in the same turn of the loop
         pid, uid = peer_credentials(channel)
         if uid != os.getuid():
             channel.close()
@@ -384,7 +384,7 @@ class NodeSupervisor(HostAgent):
         self.selector.register(channel, selectors.EVENT_READ, lambda: self._serve_rank(channel))
 
     def _send(self, channel: socket.socket, rank: RankConnection, message: bytes) -> None:
-        """Send a message to a rank now, or as soon as its socket has room: a rank that computes reads nothing."""
+        """Send a message to a rank now, or when its socket takes it: a rank that computes does not read."""
         rank.unsent.append(message)
         if len(rank.unsent) == 1:
             self._send_unsent(channel, rank)
@@ -392,7 +392,7 @@ class NodeSupervisor(HostAgent):
             self._report_lost(f"rank {rank.rank} (process {rank.pid}) reads none of its messages")
 
     def _send_unsent(self, channel: socket.socket, rank: RankConnection) -> None:
-        """Send the messages that a rank's socket takes; wait for room where some are left."""
+        """Send the messages that a rank's socket takes now; the selector reports when it takes more."""
         try:
             while rank.unsent:
                 channel.send(rank.unsent[0])
@@ -400,24 +400,24 @@ class NodeSupervisor(HostAgent):
         except BlockingIOError:
             pass
         except OSError:
-            rank.unsent.clear()  # the rank's end is read from its connection
+            rank.unsent.clear()  # `_read_rank` detects the rank's end
         key = self.selector.get_key(channel)
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if rank.unsent else 0)
         if events != key.events:
             self.selector.modify(channel, events, key.data)
 
     def _serve_rank(self, channel: socket.socket) -> None:
-        """Take a message of a rank if there is one, and send what its socket had no room for."""
+        """Read a message of a rank, if any, and send the messages that wait for its socket."""
         self._read_rank(channel)
         rank = self.ranks.get(channel)
         if rank is not None and rank.unsent:
             self._send_unsent(channel, rank)
 
     def _read_rank(self, channel: socket.socket) -> None:
-        """Take one message of a rank, or its end."""
+        """Handle a message of a rank, or its end."""
         rank = self.ranks.get(channel)
         if rank is None:
-            return  # its end was taken already
+            return  # its end was handled already
         try:
             data, handles, _, _ = socket.recv_fds(channel, MESSAGE_LIMIT, 8)
         except BlockingIOError:
@@ -434,8 +434,8 @@ class NodeSupervisor(HostAgent):
             self.on_rank_end(rank.rank, rank.pid)
 
     def on_rank_end(self, rank: int, pid: int) -> None:
-        """Take in that a rank ended, which loses the group: kill the others, for mpiexec to end and print how."""
-        how = how_unreaped(pid)  # first of all: the parent is about to reap it
+        """Handle the end of a rank, which loses the group: kill the others, so that mpiexec prints exit codes."""
+        how = how_unreaped(pid)  # first, because the parent is about to reap it
         memory = self.kills.how_it_ended() if self.kills else ""
         self.ended[pid] = (rank, how, memory, time.monotonic())
         for other in self.ranks.values():
@@ -444,18 +444,18 @@ class NodeSupervisor(HostAgent):
         self.report_ended()
 
     def report_ended(self) -> None:
-        """Report ranks that ended, once mpiexec printed how, ended, or had its time."""
+        """Report ended ranks, once mpiexec printed the exit code, ended, or exceeded its time limit."""
         now = time.monotonic()
         for pid, (rank, reported, memory, since) in list(self.ended.items()):
             how = reported or self.exit_codes.ends.get(rank, "")
             if not how and self.launcher and now - since < EXIT_CODE_SECONDS:
-                break  # the later ends are those of ranks that were killed because of this one
+                break  # later ends are of ranks that were killed because of this rank
             why = f"rank {rank} (process {pid}) {_verb(with_memory(how, memory))}"
             self._report_lost(why, aborted=how.startswith("exit code"))
             del self.ended[pid]
 
     def _read_launcher(self) -> None:
-        """Take in the exit codes that mpiexec prints; pass on its other lines if that needs no wait."""
+        """Read the exit codes that mpiexec prints; pass on its other lines as far as that does not block."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.launcher_output, MAX_LAUNCHER_LINE):
                 for line in self.launcher_lines.feed(data):
@@ -463,10 +463,10 @@ class NodeSupervisor(HostAgent):
                         self._log(line + b"\n")
 
     def _log(self, text: bytes) -> None:
-        """Write a line of the launcher as far as that needs no wait; drop the rest."""
+        """Write a line of the launcher as far as that does not block; drop the rest."""
         while text and writable(
             self.launcher_talk
-        ):  # then a pipe takes PIPE_BUF bytes without a wait
+        ):  # a writable pipe takes PIPE_BUF bytes without blocking
             text = text[os.write(self.launcher_talk, text[: select.PIPE_BUF]) :]
 
     def _on_message(
@@ -476,7 +476,7 @@ class NodeSupervisor(HostAgent):
         message: dict[str, Any],
         handles: list[int],
     ) -> None:
-        """Take a rank's message: a few concern this supervisor alone, the manager gets all others."""
+        """Handle a rank's message: a few are for this supervisor, all others go to the manager."""
         event = message["event"]
         if event == "hello":
             rank.rank = message["rank"]
@@ -509,7 +509,7 @@ class NodeSupervisor(HostAgent):
         super().check()
         now = time.monotonic()
         silent = self.silence.seconds(now)
-        # A far manager's process is out of sight: only the end of the connection shows its end.
+        # A manager's process on another machine is not visible: only the end of the connection shows its end.
         if silent > peer.SILENCE_SECONDS and peer.lost(
             silent, runs=self.is_far or peer.process_runs(os.getppid())
         ):
@@ -529,7 +529,7 @@ class NodeSupervisor(HostAgent):
                 self._report_lost(f"process {pid} was stopped")
 
     def _kill_stopped_manager(self) -> None:
-        """Kill a manager that was stopped: it could end nothing, and would read no report."""
+        """Kill a stopped manager: it can neither end its job nor read reports."""
         if state_of(os.getppid()) in "Tt":
             with contextlib.suppress(OSError):
                 os.kill(os.getppid(), signal.SIGKILL)
@@ -547,7 +547,7 @@ class NodeSupervisor(HostAgent):
         return found
 
     def _starting(self) -> set[int]:
-        """Return all processes below the launcher; one that is to become a rank and ends before it is, is lost."""
+        """Return all processes below the launcher; report a loss if a process ended before it became a rank."""
         everybody, ranks = below_launcher(self.launcher)
         if ended := self.unconnected - ranks:
             self._report_lost(f"process {min(ended)} ended before its first safe point")
@@ -555,14 +555,14 @@ class NodeSupervisor(HostAgent):
         return everybody
 
     def _on_launcher_exit(self) -> None:
-        """Reap the launcher; its end is a loss unless every rank had said that it leaves."""
+        """Reap the launcher; its end is a loss unless every rank had announced that it leaves."""
         self.selector.unregister(self.launcher_handle)
         os.close(self.launcher_handle)
         _, status = os.waitpid(self.launcher, 0)
         self.launcher = 0
         while readable(self.listener):
             self.accept_rank()
-        for channel in list(self.ranks):  # messages that are still in the sockets come first
+        for channel in list(self.ranks):  # read the messages that are still in the sockets first
             while channel in self.ranks and readable(channel):
                 self._read_rank(channel)
         self._read_launcher()
@@ -581,10 +581,10 @@ class NodeSupervisor(HostAgent):
         self._report_empty()
 
     def _report_empty(self) -> None:
-        """Kill what outlived its launcher, and report that nothing is left of the group."""
+        """Kill all processes that outlived the launcher, and report that the group is empty."""
         kill_descendants(os.getpid())
         self.drain_forwarded()
-        if not self.releasing:  # else it is about to end, and `close` does so
+        if not self.releasing:  # else this process is about to end, and `close` removes it
             remove_shared_memory(noted_processes(self.folder))
         for channel in list(self.ranks):
             self.selector.unregister(channel)
@@ -596,7 +596,7 @@ class NodeSupervisor(HostAgent):
             self.finish()
 
     def _report_lost(self, why: str, *, aborted: bool = False) -> None:
-        """Report the loss of the group, once, unless its end was wanted.
+        """Report the loss of the group, once, unless the manager ordered its end.
 
         A rank that `aborted` ended with an exit code, as MPI ends a rank when a rank on another host was killed.
         """
@@ -607,7 +607,7 @@ class NodeSupervisor(HostAgent):
 
 
 def main() -> int:
-    """Supervise on another host than the manager's: ``APPLES_JOB=JOB ATTEMPT``, where there is a job."""
+    """Run the supervisor on another machine than the manager's; arguments: ``APPLES_JOB=JOB ATTEMPT`` of a job."""
     if len(sys.argv) == 3 and int(sys.argv[2]) > 1:
         end_earlier_attempts(sys.argv[1].partition("=")[2], int(sys.argv[2]))
     NodeSupervisor().run()

@@ -146,7 +146,7 @@ def read(text: str | bytes) -> AgentTask:
     Raises
     ------
     AgentTaskError
-        The text is no task, or one of rectangles. Permanent.
+        The text is not a task, or the task has rectangles. Permanent.
 
     Examples
     --------

@@ -18,7 +18,8 @@ MESSAGE, COMMIT = 1, 2
 """The bits of the number: the manager sent a message; a commit is due. Above them: safe points to skip."""
 BITS = MESSAGE | COMMIT
 PERIOD_SECONDS = 0.04
-"""Between two reductions: each costs two ranks 70 microseconds, for a sweep leaves none of it in the caches."""
+"""Interval of reductions: each costs 70 microseconds with two ranks, because a sweep evicts its code from the
+caches."""
 MAX_SKIPPED = 15
 """Maximum number of safe points skipped in a row. A message may wait for this number of iterations."""
 
@@ -82,7 +83,7 @@ class Agreement:
         return 0
 
     def begin(self) -> None:
-        """Send the number on its way."""
+        """Begin the reduction of the number."""
         self._pause = 0
         self._given[0] = self._word()
         self._begun = self._comm.Iallreduce(
@@ -90,7 +91,7 @@ class Agreement:
         )
 
     def end(self) -> int:
-        """Return the bits that are there or on their way, 0 if none are."""
+        """Complete a pending reduction and return its bits; 0 if no reduction is pending."""
         if self._carried is not None:
             word, self._carried = self._carried, None
         elif self._begun is not None:
@@ -123,9 +124,9 @@ class Agreement:
     def _word(self) -> int:
         """Return rank 0's number: its bits, and above them how many safe points to skip until the next reduction.
 
-        The skipped safe points and the next reduction together take one period, by the time of the last ones. From
-        one reduction to the next the number at most doubles, plus one, because a first iteration may be quicker
-        than the others.
+        The skipped safe points and the next reduction together take one period, estimated from the last safe
+        points. From one reduction to the next the number at most doubles, plus one, because a first iteration may
+        be faster than the others.
         """
         if not self._root:
             return 0

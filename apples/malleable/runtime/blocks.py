@@ -47,7 +47,7 @@ def owners_now(comm: MPI.Intracomm, own: Collection[int], count: int) -> tuple[i
 def exchange(
     comm: MPI.Intracomm, leaving: Mapping[int, Packed], old: Sequence[int], new: Sequence[int]
 ) -> dict[int, Packed]:
-    """Send blocks that leave this rank and return those that come. Collective.
+    """Send blocks that leave this rank and return the blocks that arrive. Collective.
 
     Parameters
     ----------
@@ -77,23 +77,23 @@ class Blocks(Generic[T]):
     Parameters
     ----------
     name
-        Of the blocks, unique in its program.
+        Name of the blocks, unique in its program.
     make
-        Returns the block of a number; called on the rank that has it first, and nowhere again.
+        Returns the block of a number; called once, on the first rank of the block.
     pack, unpack
         From a block to named arrays of numbers, and back; nothing is pickled.
     count
-        How many blocks; or else
+        Number of blocks; an alternative to `decomposition`.
     decomposition
-        ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``: their number follows from the processors at the
-        start. `shares` has the intended size of each.
+        ``tight``, ``redundant[:FACTOR]`` or ``sparse[:SPARE]``: the number of blocks follows from the processors
+        at the start. `shares` has the intended size of each block.
     strategy
-        Of the load balancer: a name of ours, ``module:name``, or a function.
+        The load balancer: a built-in name, ``module:name``, or a function.
     background
         Whether to measure the share of each CPU that other processes take. False if the processors' speeds
         include it.
     partners
-        Returns for a block's number to which blocks it sends in a step, and how many bytes; for `placement`.
+        Returns for the number of a block: block -> bytes that it sends there in a step; for `placement`.
 
     Raises
     ------
@@ -143,7 +143,7 @@ class Blocks(Generic[T]):
     # ------------------------------------------------------- for the program
 
     def __len__(self) -> int:
-        """Return how many blocks there are, on all ranks."""
+        """Return the number of blocks on all ranks."""
         return len(self.table)
 
     def __getitem__(self, number: int) -> T:
@@ -151,17 +151,17 @@ class Blocks(Generic[T]):
         return self._own[number]
 
     def __setitem__(self, number: int, block: T) -> None:
-        """Put another object in the place of a block that is here."""
+        """Replace a block of this rank by another object."""
         if number not in self._own:
             raise KeyError(number)
         self._own[number] = block
 
     def __contains__(self, number: object) -> bool:
-        """Whether a block is here."""
+        """Whether a block is on this rank."""
         return number in self._own
 
     def items(self) -> list[tuple[int, T]]:
-        """Return the blocks that are here with their numbers, ascending."""
+        """Return the blocks of this rank with their numbers, ascending."""
         return sorted(self._own.items(), key=lambda pair: pair[0])
 
     def owner(self, number: int) -> int:
@@ -169,13 +169,13 @@ class Blocks(Generic[T]):
         return self.table.owners[number]
 
     def content(self, number: int) -> list[bytes]:
-        """Return the arrays that a block which is here consists of, in the order of their names, as bytes."""
+        """Return the arrays of a block on this rank as bytes, in the order of their names."""
         arrays = self._pack(self._own[number])
         return [np.ascontiguousarray(arrays[name]).tobytes() for name in sorted(arrays)]
 
     @property
     def count(self) -> int:
-        """How many were asked for; 0 where that depends on the processors."""
+        """The declared number of blocks; 0 if it depends on the processors."""
         return 0 if isinstance(self._asked, Decomposition) else self._asked
 
     @contextmanager
@@ -199,7 +199,7 @@ class Blocks(Generic[T]):
     # ----------------------------------------------------------- for the job
 
     def begin(self, comm: MPI.Intracomm, processors: Sequence[Processor]) -> None:
-        """Make every block on the rank it begins on. Every rank gives the same processors."""
+        """Create every block on its first rank. Every rank passes the same processors."""
         self.expect(comm, processors)
         asked = self._asked
         if isinstance(asked, Decomposition):
@@ -211,10 +211,10 @@ class Blocks(Generic[T]):
         self._changed()
 
     def redistribute(self, comm: MPI.Intracomm, processors: Sequence[Processor]) -> int:
-        """Move blocks to where the strategy wants them; return the bytes that came here. Collective over `comm`.
+        """Move blocks to the strategy's owners; return the bytes that this rank received. Collective over `comm`.
 
-        All ranks that have blocks or are to have some take part; ranks that have some come first. A rank that is
-        not enabled has none afterwards. Rank numbers are those of `comm` from here on.
+        All ranks with blocks before or after take part; ranks with blocks before come first. A rank that is not
+        enabled has no blocks afterwards. Rank numbers are those of `comm` from here on.
         """
         self.expect(comm, processors)
         self._learn()
@@ -234,7 +234,7 @@ class Blocks(Generic[T]):
         return self.moved_bytes
 
     def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Work on another communicator from now on: its rank for each old rank that stays."""
+        """Switch to another communicator; `ranks` has its rank for each old rank that stays."""
         self.table = BlockTable(tuple(ranks[owner] for owner in self.table.owners))
         places = {new: self.processors[old] for old, new in ranks.items()}
         self.comm = comm
@@ -242,22 +242,22 @@ class Blocks(Generic[T]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers in the blocks that are here."""
+        """Bytes of the numbers in the blocks of this rank."""
         own = self._own.items()
         return sum(bytes_of(self._pack(block), f"{self.name} {n}") for n, block in own)
 
     def document(self) -> dict[str, Any]:
-        """Return the data of a commit beside the blocks' bytes; the same on every rank."""
+        """Return the data of a commit in addition to the blocks' bytes; the same on every rank."""
         return {"shares": list(self.shares), "work": list(self._work)}
 
     def expect(self, comm: MPI.Intracomm, processors: Sequence[Processor]) -> None:
-        """Set the ranks that are to have blocks. Every rank gives the same processors."""
+        """Set the ranks that will have blocks. Every rank passes the same processors."""
         self.comm, self.processors = comm, self._demand(comm, processors)
 
     def restore(
         self, document: Mapping[str, Any], held: Mapping[int, Packed], *, stay: bool = False
     ) -> None:
-        """Take the blocks of a commit to the ranks that are expected. Collective.
+        """Move the blocks of a commit to the ranks set by `expect`. Collective.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class Blocks(Generic[T]):
         return tuple(processors)
 
     def _owners(self, own: Collection[int]) -> tuple[int, ...]:
-        """Return the rank of every block. Collective; raises on every rank if a block is on none."""
+        """Return the rank of every block. Collective; every rank raises an error if a block is on no rank."""
         owners = owners_now(self.comm, own, len(self.shares))
         lost = [number for number, owner in enumerate(owners) if owner == NO_RANK]
         if lost:
@@ -325,7 +325,7 @@ class Blocks(Generic[T]):
         self._wall = self._processor = 0.0
 
     def _learn(self) -> None:
-        """Share the measurements, and with ranks that join the number of blocks. Collective."""
+        """Share the measurements with all ranks, and the number of blocks with joining ranks. Collective."""
         known = broadcast_document(self.comm, self.document())
         self.shares = tuple(known["shares"])
         speed = self.processors[self.comm.Get_rank()].speed
@@ -349,12 +349,12 @@ class Blocks(Generic[T]):
         return tuple(replace(it, background=float(share)) for it, share in pairs)
 
     def _decide(self, measured: Measured) -> tuple[int, ...]:
-        """Return the strategy's owners, as rank 0 asked it. Collective."""
+        """Return the strategy's owners, which rank 0 computes for all. Collective."""
         answer: dict[str, Any] = {}
         if self.comm.Get_rank() == 0:
             try:
                 measured_here = replace(measured, messages=self._messages())
-                # One rank asks: a user's strategy may be random, and ranks that disagree about an
+                # One rank calls it: a user's strategy may be random, and ranks that disagree about an
                 # owner lose blocks.
                 answer["owners"] = accepted(
                     self._strategy(measured_here), measured, self._strategy_name

@@ -34,7 +34,7 @@ class RankChannel:
     address
         Path of the supervisor's socket.
     rank
-        In the group.
+        Number of this rank in its group.
     """
 
     def __init__(self, address: str, rank: int) -> None:
@@ -49,11 +49,11 @@ class RankChannel:
         self.send("hello", rank=rank, pid=os.getpid())
 
     def send(self, event: str, **fields: object) -> None:
-        """Send a message; the job manager gets all but the few that concern the supervisor itself."""
+        """Send a message to the job manager; a few are for the supervisor itself."""
         self._send(json.dumps({"event": event, **fields}).encode(), [])
 
     def keep(self, handle: int, **label: object) -> None:
-        """Give the supervisor memory to keep, for a commit or for the process that follows this one."""
+        """Pass memory to the supervisor, for a commit or for the process that replaces this rank."""
         self._send(json.dumps({"event": "keep", **label}).encode(), [handle])
 
     def memories(self, saved: int | None = None) -> list[tuple[Message, int]]:
@@ -62,7 +62,7 @@ class RankChannel:
         Parameters
         ----------
         saved
-            That of the state which this rank of the host saved; None: that of commits.
+            Rank of this host for which to return the saved state; None: return the commits.
         """
         self.send("memories", saved=saved)
         memories = []
@@ -77,7 +77,7 @@ class RankChannel:
         self.send("relay", place=place, text=text)
 
     def receive_from(self, place: int) -> str:
-        """Return the next text from the group at this place, blocking; texts of other groups are queued."""
+        """Wait for the next text from the group at this place; texts of other groups are queued."""
         while place not in self._texts:
             message = self.wait()
             self._texts[message["place"]] = message["text"]
@@ -88,11 +88,11 @@ class RankChannel:
         self._socket.close()
 
     def waiting(self) -> bool:
-        """Whether a message is there. Takes half a microsecond, because every safe point calls it."""
+        """Whether a message has arrived. Takes half a microsecond, because every safe point calls it."""
         return bool(self._ready.poll(0))
 
     def wait(self, seconds: float | None = None) -> Message:
-        """Return the next message, blocking: no processor time is used meanwhile.
+        """Wait for the next message, without CPU time, and return it.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class RankChannel:
             raise SupervisorGoneError(f"no answer of the node supervisor in {seconds} s")
 
     def _send(self, data: bytes, handles: list[int]) -> None:
-        with self._sending:  # the thread of a change may send, too
+        with self._sending:  # the thread of a change may send as well
             self._socket.setblocking(True)
             try:
                 if handles:

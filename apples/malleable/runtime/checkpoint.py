@@ -49,9 +49,9 @@ def write_commit(
     strips: Sequence[RowRange],
     constant: int = 0,
 ) -> str:
-    """Commit the state; return the reason if that fails. An empty reason means that it is durable. Collective.
+    """Commit the state to disk; return the reason of a failure, or an empty text. Collective.
 
-    A commit that fails leaves the commit before it unchanged and removes its own files, and the job goes on.
+    A failed commit leaves the commit before it unchanged and removes its own files; the job continues.
 
     Parameters
     ----------
@@ -110,10 +110,10 @@ def _write(
 def restore_commit(
     comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strips: Sequence[RowRange]
 ) -> tuple[int, int]:
-    """Take the newest whole commit into these strips; return its number, 0 if there is none. Collective.
+    """Load the newest intact commit into these strips; return its number, 0 if there is none. Collective.
 
-    In a whole commit every checksum is right. To verify that, the ranks read all files, each rank a part of them.
-    The number of the copy of constant arrays to which the commit refers is returned too.
+    In an intact commit every checksum is right. To verify that, the ranks read all files, each rank a part of
+    them. The second result is the number of the commit's copy of constant arrays.
     """
     directory = Path(plan.commits)
     manifests: list[tuple[Manifest, Manifest]] = []
@@ -133,7 +133,7 @@ def restore_commit(
 def _is_whole(
     comm: MPI.Intracomm, directory: Path, kind: Kind, declared: Declared, manifest: Manifest
 ) -> bool:
-    """Whether each rank sees files of what the program declares, and all checksums are right. Collective."""
+    """Whether the files match the program's declarations, each rank sees them, and all checksums are right."""
     if manifest.get("declared") != declared.summary():
         return False
     number, rank, size = manifest["commit"], comm.Get_rank(), comm.Get_size()
@@ -166,7 +166,7 @@ def _take(
     manifest: Manifest,
     strips: Sequence[RowRange],
 ) -> None:
-    """Take the data in the files of one kind of a commit into these strips. Collective."""
+    """Load the files of one kind of a commit into these strips. Collective."""
 
     def image(of: int) -> Image:
         with data_path(directory, manifest["commit"], of, kind).open("rb") as stream:
@@ -178,15 +178,14 @@ def _take(
 
 
 class CheckpointPolicy:
-    """Makes the commits of a job, and chooses the commit from which it goes on. Every rank takes part.
+    """Makes the commits of a job, and chooses the commit from which it continues. Every rank takes part.
 
     Attributes
     ----------
     number
-        Of the last commit that any rank made or tried. No number is used twice.
+        Number of the last commit that any rank made or tried. No number is used twice.
     constants
-        Numbers of the copies on disk of the constant arrays that the ranks have; the last is that of the last
-        commit.
+        Numbers of the copies of the constant arrays on disk; the last belongs to the last commit.
     """
 
     def __init__(self, channel: RankChannel) -> None:
@@ -202,7 +201,9 @@ class CheckpointPolicy:
         *,
         opportunistic: bool = False,
     ) -> str:
-        """Commit the state on disk, if there is a directory, and in memory; return why that failed. Collective.
+        """Commit the state on disk, if the plan has a directory, and in memory; return the reason of a failure.
+
+        Collective.
 
         Parameters
         ----------
@@ -243,12 +244,12 @@ class CheckpointPolicy:
         strips: Sequence[RowRange],
         first: bool,
     ) -> int:
-        """Take the newest whole commit into these strips; return its number, 0 if there is none. Collective.
+        """Load the newest intact commit into these strips; return its number, 0 without a commit. Collective.
 
         Parameters
         ----------
         first
-            Whether this rank asks its node supervisor for the images that it keeps. One rank of each host does.
+            Whether this rank requests the images that its node supervisor keeps. One rank of each host does.
         """
         directory = Path(plan.commits)
         here = comm.Get_rank() == 0 and bool(plan.commits)

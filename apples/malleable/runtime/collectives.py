@@ -1,7 +1,7 @@
 """Collectives that leave the CPU to other processes while they wait: sums, documents to all ranks and from all.
 
-`wait` is quick if the other ranks arrive soon. Otherwise it yields the CPU, which they may share. Calls that make
-communicators have no non-blocking form; they sleep in `throttle_mpi`.
+`wait` returns fast if the other ranks arrive soon. Otherwise it yields the CPU, which they may share. Calls that
+create communicators have no non-blocking form; they sleep in `throttle_mpi`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SLEEP_SHARE = 0.05
 MAX_SLEEP_SECONDS = 1e-3
 NAP_SECONDS = 20e-6
 SLOW = 1e8
-"""Bytes a second: slower links keep a socket's buffers full while we sleep."""
+"""Bytes a second: slower links keep a socket's buffers full while a rank sleeps."""
 
 
 def wait(done: Callable[[], bool], moving: int = 0) -> None:
@@ -82,8 +82,7 @@ def throttle_mpi() -> Iterator[None]:
     a collective's tree. So time slices are short meanwhile, too. Libraries other than MPICH, and kernels before
     Linux 6.12, behave as before.
     """
-    # On during a change only: an exchange of borders takes microseconds, and a sleep would delay
-    # it.
+    # Only during a change: an exchange of borders takes microseconds, and a sleep would delay it.
     before = set_variables(THROTTLE_VARIABLES)
     _slice(SLICE_NANOSECONDS)
     _throttled.append(True)
@@ -96,7 +95,7 @@ def throttle_mpi() -> Iterator[None]:
 
 
 def _slice(nanoseconds: int) -> None:
-    """Ask the scheduler for time slices of this length for the calling thread; 0: of the usual length."""
+    """Set the length of the calling thread's time slices; 0: the default length."""
     call = SCHED_SETATTR.get(os.uname().machine)
     if call is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
         return
@@ -107,7 +106,7 @@ def _slice(nanoseconds: int) -> None:
 
 
 def set_variables(values: Mapping[bytes, int]) -> dict[bytes, int]:
-    """Set control variables of the MPI library; return the earlier values of those that it has."""
+    """Set the control variables that the MPI library has; return their earlier values."""
     before = {}
     for name, value in values.items():
         library, handle = _control_variable(name)
@@ -133,7 +132,7 @@ def _control_variable(name: bytes) -> tuple[ctypes.CDLL | None, ctypes.c_void_p]
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    """Return the MPI library that mpi4py has loaded, where it is MPICH."""
+    """Return the MPI library that mpi4py has loaded, if it is MPICH."""
     with open("/proc/self/maps", encoding="utf-8") as stream:  # noqa: PTH123 - pathlib is slow to load
         paths = {line.split(maxsplit=5)[-1].rstrip("\n") for line in stream if "/libmpi" in line}
     if MPI.get_vendor()[0] != "MPICH" or not paths:

@@ -1,10 +1,10 @@
 """Prefetch of constant parts before a change of hosts: their new ranks fetch them while the program computes.
 
 The program never writes constant arrays, so they can be read at any time. Every member serves its parts in threads
-of its own, and every rank that needs more fetches them in another thread (`ConstantParts`), over plain sockets.
+of its own, and every rank that needs parts fetches them in another thread (`ConstantParts`), over plain sockets.
 MPI is not used: it would move data only while the program calls it, and the loss of a newcomer would leave the
-library of all members unusable. With sockets such a loss only ends a connection. A rank whose prefetch is
-incomplete when the change begins gets its constant parts in the change, with the other data.
+library of all members unusable. With sockets such a loss only ends a connection. If a rank's prefetch is
+incomplete when the change begins, the rank gets its constant parts in the change, with the other data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ADDRESS_SECONDS = 5.0
 """Time limit of a connection attempt. The kernel of a busy host answers, too."""
 PROOF = 32
 STRANGERS = 16
-"""Connections that may be open beyond one for each rank."""
+"""Number of permitted connections in addition to one for each rank."""
 
 Source = tuple[list[str], int]
 """Addresses and port where a rank serves its parts."""
@@ -48,9 +48,9 @@ class ConstantParts:
     old, new
         Every rank's strip before and after.
     rank
-        Of this one, among all old and new.
+        Number of this rank among all old and new ranks.
     secret
-        Of the change. Both ends of a connection prove that they know it.
+        Secret of the change. Both ends of a connection prove that they know it.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class ConstantParts:
     def give(self) -> Source:
         """Begin to serve parts to the ranks that prove to be part of the change; return the addresses.
 
-        If this host does not allow listening, there are no addresses.
+        If this host does not permit listening, the list of addresses is empty.
         """
         hosts = addresses(os.environ.get("UCX_NET_DEVICES", ""))
         try:  # with one address only, listen on that one
@@ -103,7 +103,7 @@ class ConstantParts:
         Parameters
         ----------
         sources
-            Of every old rank.
+            Addresses and port of every old rank.
         """
 
         def run() -> None:
@@ -115,7 +115,9 @@ class ConstantParts:
                 whole = not self._closed
             except OSError:
                 whole, self.received = False, 0
-            with contextlib.suppress(OSError):  # the supervisor is gone, and this process soon
+            with contextlib.suppress(
+                OSError
+            ):  # the supervisor is gone, and this process ends soon
                 done(whole)
 
         self._start(run)
@@ -171,7 +173,7 @@ class ConstantParts:
                     connection.sendall(np.ascontiguousarray(piece).data)
 
     def _fetch(self, source: Source, parts: Sequence[Bytes]) -> None:
-        """Fetch parts from one rank; raises `OSError` where that cannot be done."""
+        """Fetch parts from one rank; raise `OSError` if that fails."""
         hosts, port = source
         for address in hosts:
             with contextlib.suppress(OSError):
@@ -199,7 +201,7 @@ class ConstantParts:
 
     @contextlib.contextmanager
     def _open(self, connection: socket.socket) -> Iterator[socket.socket]:
-        """Have a connection closed at the end, and shut down by `close`."""
+        """Register a connection, so that `close` shuts it down; close it at the end of the block."""
         self._connections.add(connection)
         try:
             if self._closed:  # before the connection was registered
@@ -217,7 +219,7 @@ class ConstantParts:
 
 
 def locations(arrays: Sequence[DistributedArray]) -> Mapping[str, Any]:
-    """Return the locations of parts, of the arrays whose parts do not follow from the strips: a document."""
+    """Return the locations of parts, as a document, for arrays with parts that do not follow from the strips."""
     located = {array.name: array.located() for array in arrays}
     return {name: places for name, places in located.items() if places is not None}
 
@@ -229,7 +231,7 @@ def _received(connection: socket.socket, size: int) -> bytes:
 
 
 def _receive(connection: socket.socket, into: Bytes) -> None:
-    """Fill a contiguous array; raises `OSError` where the other end stops."""
+    """Fill a contiguous array; raise `OSError` if the other end stops."""
     left = into.reshape(-1).data
     while left:
         count = connection.recv_into(left)

@@ -1,8 +1,8 @@
 """`CsrMatrix`: a sparse matrix by rows; each rank has the rows of its strip.
 
-It is three distributed arrays that move together: where each row begins among the entries (`RowArray`), and the
-column and the value of each entry (`EntryArray`). Entries are numbered through the whole matrix; so an entry has
-one address in every rank, as a row has, and entries that stay are not copied.
+It consists of three distributed arrays that move together: the first entry of each row (`RowArray`), and the
+column and the value of each entry (`EntryArray`). Entries are numbered through the whole matrix. So an entry has
+the same address on every rank, as a row has, and entries that stay on a rank are not copied.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ MatrixFill = Callable[[range], Any]
 
 
 class EntryArray(DistributedArray):
-    """A value for every entry of a sparse matrix; a rank has those of the entries of its rows.
+    """A value for every entry of a sparse matrix; a rank has the values of its rows' entries.
 
     Parameters
     ----------
     starts
-        For each row the number of its first entry, and after the last row that of all entries. It comes before
-        this array wherever both travel.
+        Number of the first entry of each row, then the number of all entries. It is sent before this array.
     """
 
     def __init__(self, name: str, starts: RowArray, dtype: DTypeLike) -> None:
@@ -54,7 +53,7 @@ class EntryArray(DistributedArray):
         return [self.name, self._starts.name, self.dtype.str]
 
     def locate(self, comm: MPI.Intracomm, *layouts: Sequence[RowRange]) -> None:
-        """Ask the ranks that have the rows where the strips begin and end among the entries. Collective."""
+        """Get the first and last entry of each strip from the ranks that have its rows. Collective."""
         rows = self._starts.rows
         wanted = {
             row for strips in layouts for strip in strips for row in (strip.first, strip.stop)
@@ -71,16 +70,16 @@ class EntryArray(DistributedArray):
         self.place(list(zip(asked, map(int, entries), strict=True)))
 
     def located(self) -> list[tuple[int, int]]:
-        """Return the rows where strips begin and end, each with its first entry."""
+        """Return the first row and the end of each strip, each with its first entry."""
         return list(self._at.items())
 
     def place(self, located: Sequence[tuple[int, int]]) -> None:
-        """Take where strips begin and end among the entries."""
+        """Store the result of `located` on another rank."""
         self._at = dict(located)
         self.rows = self._at[self._starts.rows]
 
     def parts(self, strips: Sequence[RowRange]) -> list[Tile]:
-        """Return the entries of the strips' rows; they were located."""
+        """Return the entries of the strips' rows, after `locate` or `place`."""
         ranges = [
             RowRange(self._at[one.first], self._at[one.stop]) if len(one) else RowRange(0, 0)
             for one in strips
@@ -89,21 +88,21 @@ class EntryArray(DistributedArray):
 
 
 class CsrMatrix:
-    """A sparse matrix in compressed rows; which entries it has does not change while the job runs.
+    """A sparse matrix in compressed rows; the positions of its entries do not change while the job runs.
 
     Parameters
     ----------
     name
-        Of the matrix, unique in its job.
+        Name of the matrix, unique in its job.
     shape
-        Rows, which are shared out, and columns.
+        Numbers of rows, which are distributed, and of columns.
     fill
-        Returns rows of the matrix as they are at the start, called as ``fill(rows)`` with a range: a SciPy CSR
-        array, or its three arrays (indptr, indices, data).
+        Returns the first contents of rows, called as ``fill(rows)`` with a range: a SciPy CSR array, or its three
+        arrays (indptr, indices, data).
     dtype
-        Of a value.
+        Type of a value.
     constant
-        Whether nothing but `fill` ever writes it, as of other arrays.
+        Whether only `fill` writes it, as for other arrays.
 
     Attributes
     ----------
@@ -137,7 +136,7 @@ class CsrMatrix:
             )
         rows, columns = self.shape
         index = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
-        # The halo below a strip's last row is the next row's start: where the strip's entries end.
+        # The halo below a strip's last row is the start of the next row: the end of the strip's entries.
         self.starts = RowArray(f"{name}.indptr", (rows,), np.int64, halo=1, constant=constant)
         self.indices = EntryArray(f"{name}.indices", self.starts, index)
         self.data = EntryArray(f"{name}.data", self.starts, dtype)
@@ -160,12 +159,12 @@ class CsrMatrix:
         return matrix
 
     def begin(self, comm: MPI.Intracomm, strips: Sequence[RowRange]) -> None:
-        """Hold the rows of a strip with their first entries. Collective.
+        """Allocate the rows of this rank's strip and fill them with their first contents. Collective.
 
         Parameters
         ----------
         strips
-            Every rank's.
+            Strips of all ranks.
         """
         rank = comm.Get_rank()
         strip = strips[rank]

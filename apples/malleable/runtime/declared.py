@@ -1,10 +1,11 @@
 """Declared data: the data that a program declares to its job, and its redistribution on a change of hosts.
 
-1. `State`: values that are the same on every rank; `Replicated`: an array that is.
+1. `State`: values that are the same on every rank; `Replicated`: an array that is the same on every rank.
 2. `DistributedArray`: each rank holds a part and its halo: `RowArray` a strip of rows, `TileArray` a tile of rows
    and columns, `EntryArray` (in `csr`) the entries of its rows of a sparse matrix.
-3. `redistribute`: parts of all of them from rank to rank, out of and into the arrays themselves: no pickle, and
-   no byte is moved twice.
+3. `redistribute`: moves parts of all arrays between ranks, directly between the arrays' own memory: without
+pickle,
+   and without an intermediate copy.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class State:
                     name=name,
                 )
             _check(name, value)
-        # Its own attributes, and nothing between: a loop reads and writes them in every iteration.
+        # Plain attributes, without a descriptor: a loop reads and writes them in every iteration.
         self.__dict__.update(values)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +80,7 @@ class State:
         return values
 
     def load(self, values: Mapping[str, Value]) -> None:
-        """Take over all values."""
+        """Replace all values."""
         self.__dict__.update(values)
 
 
@@ -118,7 +119,7 @@ class Replicated:
         self.name, self.array = name, array
 
     def share(self, comm: MPI.Intracomm) -> None:
-        """Take rank 0's contents. Collective."""
+        """Copy rank 0's contents to all ranks. Collective."""
         comm.Bcast([self.array.reshape(-1).view("u1"), MPI.BYTE], 0)
 
 
@@ -135,11 +136,11 @@ class UndeclaredStateError(DeclarationError):
 Fill = Callable[[range, NDArray[Any]], object]
 """Writes first contents, as ``fill(rows, block)``: ``block[k]`` is row ``rows[k]`` of the whole."""
 TileFill = Callable[[tuple[range, range], NDArray[Any]], object]
-"""As `Fill`, for an array with distributed columns: ``fill((rows, columns), block)``."""
+"""Like `Fill`, for an array with distributed columns: ``fill((rows, columns), block)``."""
 WIDE = RowRange(0, 1)
 """The columns of an array that is distributed over its rows alone: a row is one cell."""
 HALO_TAG = 32_767
-"""Of the messages of `exchange`, on the communicator that programs use too: the highest tag MPI promises."""
+"""Tag of the messages of `exchange`, on the program's own communicator: the highest tag that MPI guarantees."""
 
 
 class DistributedArray(ABC):
@@ -151,24 +152,24 @@ class DistributedArray(ABC):
     Parameters
     ----------
     name
-        Of the array, unique in its job.
+        Name of the array, unique in its job.
     dtype
-        Of an element: a plain one, for nothing executable travels.
+        Type of an element: a plain number type, because nothing executable may be sent.
     rows, columns, cell
-        Numbers of distributed rows and columns, and the shape of the value at each place.
+        Numbers of distributed rows and columns, and the shape of the value in each cell.
     halo
-        Rows and columns of its neighbours that a part has beside its own, on each side.
+        Rows and columns of neighbours that each part has on each side.
 
     Attributes
     ----------
     tile
-        This rank's, without the halo.
+        Tile of this rank, without the halo.
     tiles
-        Every rank's, in the order of the communicator.
+        Tiles of all ranks, in the order of the communicator.
     constant
-        Whether nothing but its first contents is ever written to it.
+        Whether only its first contents are ever written to it.
     exchanges
-        How often its halo was exchanged on this rank, and so on every rank that was there.
+        Number of halo exchanges on this rank, equal on all ranks that took part in them.
     """
 
     constant = False
@@ -209,7 +210,7 @@ class DistributedArray(ABC):
 
     @property
     def local(self) -> NDArray[Any]:
-        """The rank's part with its halo. A view that is valid until the next change of hosts."""
+        """The rank's part with its halo, a view that is valid until the next change of hosts."""
         if self._seen is None:
             self._seen = self.contents()
             self._seen.flags.writeable = not self.constant
@@ -233,7 +234,7 @@ class DistributedArray(ABC):
     # -------------------------------------------------------------------- for the job
 
     def contents(self) -> NDArray[Any]:
-        """Return the rank's part with its halo, to be written."""
+        """Return the rank's part with its halo, writable."""
         part = self.needed(self.tile)
         shape = (len(part.rows), len(part.columns), *self.cell)
         here = self.bytes(part).reshape(-1) if len(part) else np.empty(0, np.uint8)
@@ -249,18 +250,18 @@ class DistributedArray(ABC):
 
     def locate(self, comm: MPI.Intracomm, *layouts: Sequence[RowRange]) -> None:
         """Locate these strips, if `parts` depends on the data. Collective."""
-        del comm, layouts  # most follow from the strips alone
+        del comm, layouts  # the tiles of most arrays follow from the strips alone
 
     def located(self) -> Any:
         """Return the result of `locate`, for a rank that did not take part; None if `parts` needs no result."""
         return None
 
     def place(self, located: Any) -> None:
-        """Take the result of `located` on another rank."""
+        """Store the result of `located` on another rank."""
         del located
 
     def whole(self) -> tuple[int, int]:
-        """Return rows, and bytes of a row, of the whole with the halos around it."""
+        """Return the rows of the whole array, and the bytes of a row, with the halos around it."""
         rows, columns = self.halos
         return self.rows + 2 * rows, (self.columns + 2 * columns) * self.cell_bytes
 
@@ -269,7 +270,7 @@ class DistributedArray(ABC):
         return len(part) * self.cell_bytes
 
     def owned(self, tile: Tile) -> Tile:
-        """Return the cells that a tile owns, outer halos included; counted from the halo before the first row."""
+        """Return the cells that a tile owns, with outer halos; indices start at the halo before the first row."""
         if not len(tile):
             return Tile()
         rows, columns = self.halos
@@ -278,7 +279,7 @@ class DistributedArray(ABC):
         )
 
     def needed(self, tile: Tile) -> Tile:
-        """Return the cells that a tile's rank must have, counted likewise."""
+        """Return the cells that a tile's rank must have, with the same indices as `owned`."""
         if not len(tile):
             return Tile()
         (rows, columns), over, across = self.halos, tile.rows, tile.columns
@@ -289,19 +290,19 @@ class DistributedArray(ABC):
 
     @property
     def expecting(self) -> bool:
-        """Whether memory is held for a tile that has not arrived."""
+        """Whether memory is allocated for a tile that has not arrived."""
         return self._coming is not None
 
     def expect(self, every: Sequence[Tile], rank: int) -> MappedRows:
-        """Return memory for the contents of another tile, which it holds from `arrive` on.
+        """Allocate and return memory for a new tile, which replaces the present tile in `arrive`.
 
         Parameters
         ----------
         every
-            All ranks' tiles.
+            Tiles of all ranks.
         """
         if self._coming is not None and self._coming[:2] == (list(every), rank):
-            return self._coming[2]  # some of it may have come already
+            return self._coming[2]  # a part of it may have arrived already
         part = self.needed(every[rank])
         memory = self._memory
         if memory is None or (len(part) and memory.columns != part.columns):
@@ -316,7 +317,7 @@ class DistributedArray(ABC):
         return memory
 
     def make_room(self, every: Sequence[Tile], rank: int, deadline: float) -> None:
-        """Expect a tile, and have its memory before any of it comes, or as much as is made by the deadline."""
+        """Expect a tile and let the kernel allocate its pages now, as many as it can until the deadline."""
         self.expect(every, rank).make(self.needed(every[rank]).rows, deadline)
 
     def keep(self) -> None:
@@ -328,7 +329,7 @@ class DistributedArray(ABC):
             np.copyto(memory.bytes(stays), self.bytes(stays))
 
     def arrive(self) -> None:
-        """Hold the tile that was expected; give back the memory of the one before."""
+        """Replace the present tile by the expected tile; release the old memory."""
         assert self._coming is not None  # noqa: S101 - `expect` comes before
         self.release()
         every, rank, memory = self._coming
@@ -341,7 +342,7 @@ class DistributedArray(ABC):
         self._coming = self._seen = None
 
     def give_up(self) -> None:
-        """Give back the memory of a tile that was expected and is not to be held."""
+        """Release the memory of an expected tile that is not needed any more."""
         if self._coming is None:
             return
         every, rank, memory = self._coming
@@ -350,12 +351,12 @@ class DistributedArray(ABC):
         self._coming = None
 
     def allocate(self, every: Sequence[Tile], rank: int) -> None:
-        """Replace the tile by another one. The caller writes its contents next."""
+        """Replace the present tile by a new tile; the caller then writes its contents."""
         self.expect(every, rank)
         self.arrive()
 
     def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Take over the new tile and another communicator: its rank for each old rank that stays."""
+        """Switch to the new tile and to another communicator; `ranks` maps each old rank that stays to its new."""
         self.release()
         if self._coming is not None:
             self.arrive()
@@ -363,18 +364,18 @@ class DistributedArray(ABC):
         self.comm, self.tiles = comm, [places[rank] for rank in range(comm.Get_size())]
 
     def release(self) -> None:
-        """Free the requests of `exchange`, before their communicator is."""
+        """Free the requests of `exchange`, before their communicator is freed."""
         for request in self._requests or ():
             request.Free()
         self._requests, self._outgoing, self._incoming = None, [], []
 
     def bytes(self, part: Tile) -> Bytes:
-        """Return the bytes of a part on this rank, counted as `owned` counts: a view with its rows."""
-        assert self._memory is not None  # noqa: S101 - who holds a part has memory
+        """Return the bytes of a part on this rank, with the indices of `owned`: a view, row by row."""
+        assert self._memory is not None  # noqa: S101 - a rank with a part has memory
         return self._memory.bytes(part)
 
     def _plan_exchange(self) -> None:
-        """Make the requests; a part that lies in pieces has a buffer of its own."""
+        """Create the requests; a non-contiguous part has a buffer of its own."""
         owned, needed = map(self.owned, self.tiles), map(self.needed, self.tiles)
         plan = transfers(self.comm.Get_rank(), list(owned), list(needed))
         self._requests = []
@@ -392,40 +393,40 @@ class DistributedArray(ABC):
 
 
 def _owned(one: RowRange, length: int, halo: int) -> RowRange:
-    """Return the cells that a range owns, counted from the halo before the first."""
+    """Return the cells that a range owns, with indices from the halo before the first cell."""
     first = one.first + halo if one.first else 0
     return RowRange(first, one.stop + (2 if one.stop == length else 1) * halo)
 
 
 SWAPPED = ("_memory", "_free_pages", "_seen", "_requests", "_outgoing", "_incoming")
-"""Attributes with the contents of an array on a rank, and with the requests that send them."""
+"""Attributes with the contents of an array on a rank, and with the requests that send the contents."""
 
 
 class DeclaredArray(DistributedArray):
-    """A distributed array that a program declares by the shape of the whole, as numpy has it.
+    """A distributed array that a program declares by the NumPy shape of the whole array.
 
     Parameters
     ----------
     name
-        Of the array, unique in its job.
+        Name of the array, unique in its job.
     shape
-        Of the whole; its first axes, one or two, are shared out.
+        Shape of the whole array; the first axis, or the first two axes, are distributed.
     dtype
-        Of an element.
+        Type of an element.
     halo
-        Rows of its neighbours, and columns where they are shared out too, that a part has beside its own. Around
-        the whole there are as many, which belong to the parts at the edges and travel with them.
+        Number of the neighbours' rows (and columns, if they are distributed) that each part has on each side. The
+        whole array has the same halo around it, which belongs to the parts at the edges and moves with them.
     fill
-        Writes the first contents of a part, as ``fill(index, block)``; without it they are zero. `block` holds the
-        part's own rows (and columns, where they are shared out), and `index` their numbers in the whole. A part at
-        an edge of the whole owns the halo beyond it, with the numbers from ``-halo`` to -1 or from the length of
-        the whole on. The other halos are exchanged after every part is filled.
+        Writes the first contents of a part, called as ``fill(index, block)``; without it they are zero. `block`
+        has the part's own rows (and columns, if they are distributed), and `index` their numbers in the whole
+        array. A part at an edge also owns the halo outside the array, with the numbers from ``-halo`` to -1 or
+        from the length on. The other halos are exchanged after every part is filled.
     constant
-        Whether nothing else ever writes it. A write raises an error; commits store it once.
+        Whether only `fill` writes it. Another write raises an error; commits store it once.
     """
 
     axes = 1
-    """How many axes are shared out."""
+    """Number of distributed axes."""
 
     def __init__(
         self,
@@ -453,14 +454,14 @@ class DeclaredArray(DistributedArray):
         self.constant = constant
 
     def swap(self, other: DeclaredArray) -> None:
-        """Exchange contents with an array declared alike, as ``u, v = v, u`` does for undeclared arrays.
+        """Exchange contents with an array of the same declaration, like ``u, v = v, u`` for undeclared arrays.
 
-        Nothing is copied. Every rank calls it; `local` and `own` of both are other views afterwards.
+        Nothing is copied. Every rank must call it; afterwards `local` and `own` of both arrays are new views.
 
         Raises
         ------
         DeclarationError
-            The other is of another kind, shape, type or halo, or one of them is constant. Permanent.
+            The arrays differ in kind, shape, type or halo, or one of them is constant. Permanent.
         """
         mine, its = self.summary()[1:], other.summary()[1:]
         if mine != its or self.constant:
@@ -483,8 +484,8 @@ class DeclaredArray(DistributedArray):
         return [self.name, list(self.shape), self.dtype.str, self.halo, *more]
 
     def begin(self, every: Sequence[Tile], rank: int) -> None:
-        """Hold a part with its first contents. Halo cells that other parts own are zero until `exchange`."""
-        self._memory = self._free_pages = None  # memory that was never written to is zero
+        """Allocate a part and fill it. Halo cells of other parts are zero until `exchange`."""
+        self._memory = self._free_pages = None  # new memory is zero, reused memory is not
         self.allocate(every, rank)
         if self.fill is None or not len(self.tile):
             return
@@ -505,7 +506,7 @@ class DeclaredArray(DistributedArray):
         fill(index if self.axes > 1 else index[0], block)
 
     def fill_halo(self, comm: MPI.Intracomm) -> None:
-        """Get the first contents of the halo from the ranks that own it. Collective.
+        """Get the first contents of the halo from its owners. Collective.
 
         Parameters
         ----------
@@ -529,7 +530,7 @@ class RowArray(DeclaredArray):
 
     @property
     def strip(self) -> RowRange:
-        """The rank's rows."""
+        """Range of the rank's rows."""
         return self.tile.rows
 
     @property
@@ -538,7 +539,7 @@ class RowArray(DeclaredArray):
         return self.local[self.halo : self.halo + len(self.tile.rows)]
 
     def contents(self) -> NDArray[Any]:
-        """Return the rank's strip with its halo, to be written."""
+        """Return the rank's strip with its halo, writable."""
         part = super().contents()
         return part[:, 0] if len(self.tile) else part.reshape(0, *self.cell)
 
@@ -571,7 +572,7 @@ class TileArray(DeclaredArray):
 READ_ONLY = ("destination is read-only", "array is read-only", "readonly array")
 """Messages of NumPy, Cython and numba for a write to a read-only array."""
 MAYBE = ("read-only", "writable")
-"""Words of NumPy, MPI and Python for the same, which they also use for other errors."""
+"""Words of NumPy, MPI and Python for such a write, which also occur in other errors."""
 
 
 def written_constants(
@@ -579,9 +580,9 @@ def written_constants(
 ) -> list[str]:
     """Return the names of the constant arrays that an error is about: the program tried to write to one of them.
 
-    NumPy's message does not name the array. It is an array, or a view of one, that the failing line names. If the
-    line names none and the message is certain, the function returns all constant arrays. For other errors it
-    returns none.
+    NumPy's message does not name the array, so the function searches the failing line for constant arrays and
+    their views. If the line names none and the message is certain, the function returns all constant arrays. For
+    other errors it returns an empty list.
     """
     constant = [one for one in arrays if one.constant]
     sure = any(words in str(error) for words in READ_ONLY)
@@ -615,11 +616,10 @@ def redistribute(
     new: Sequence[RowRange],
     prefetched: Collection[int] = (),
 ) -> int:
-    """Send every rank of `comm` its new parts; return the bytes this rank received. Collective.
+    """Send every rank of `comm` its new parts; return the bytes that this rank received. Collective.
 
     A rank keeps its old parts until `DistributedArray.adopt_layout`. Every rank computes its own messages from all
-    strips, so that nothing is negotiated. Halos are sent by their owner too: the first sweep
-    after a change needs them.
+    strips, without negotiation. The owners send halos too, because the first sweep after a change needs them.
 
     Parameters
     ----------

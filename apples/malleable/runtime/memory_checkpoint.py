@@ -1,7 +1,7 @@
 """In-memory checkpoints: the image of each rank, at its own node supervisor and at that of the next host.
 
 The supervisors hold the memory, so it outlives the ranks. After the loss of one host the supervisors of the other
-hosts still have every image, and the ranks that start anew take their data from there.
+hosts still have every image, and the restarted ranks load their data from there.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from apples.malleable.runtime.membership import Declared
 from apples.malleable.runtime.packing import Image
 
 HEADROOM = 2
-"""How many times the size of an opportunistic commit must be free: it exists beside the commit before."""
+"""Required free memory of an opportunistic commit, as a multiple of its size: the commit before still exists."""
 MAX_SECONDS = 10.0
 """Time limit of an opportunistic commit: the program reports nothing meanwhile."""
 COPY_RATE = 1e9
-"""Bytes a second that a rank copies into new memory, about."""
+"""Approximate bytes a second at which a rank copies into new memory."""
 FIRST_PIECE = 1 << 18
-"""Bytes of the first piece that an opportunistic commit sends, to measure how fast the link is."""
+"""Bytes of the first piece that an opportunistic commit sends, to measure the rate of the link."""
 TOO_LONG = f"copies for it would take more than {MAX_SECONDS:g} s"
 NO_ROOM = "a host has no memory to spare for it"
 
 
 def backup_ranks(plan: ChangePlan) -> list[int]:
-    """Return for every rank the rank on the next host that keeps its copy; itself if there is one host.
+    """Return for every rank the rank on the next host that keeps its copy; the rank itself on a single host.
 
     Examples
     --------
@@ -68,14 +68,14 @@ def commit_in_memory(
     *,
     opportunistic: bool = False,
 ) -> str:
-    """Commit the state in memory; return the reason if that fails, empty if it succeeds. Collective.
+    """Commit the state in memory; return the reason of a failure, or an empty text. Collective.
 
     Parameters
     ----------
     image
-        Of this rank.
+        Image of this rank.
     opportunistic
-        Whether to commit only if every machine has memory to spare (`HEADROOM`) and it is quick (`MAX_SECONDS`).
+        Commit only if every machine has enough free memory (`HEADROOM`) and it takes at most `MAX_SECONDS`.
     """
     to, rank = backup_ranks(plan), comm.Get_rank()
     machine = machine_number()
@@ -136,7 +136,7 @@ def _copy(
     longest: int,
     opportunistic: bool,
 ) -> bool:
-    """Send every rank's image to the rank that keeps its copy; return whether that is complete. Collective.
+    """Send every rank's image to the rank that keeps its copy; return whether all were sent. Collective.
 
     Parameters
     ----------
@@ -145,8 +145,8 @@ def _copy(
     longest
         Bytes of the largest image of all.
     opportunistic
-        Whether to send pieces, each twice as long as the piece before, and to give up as soon as the rate so far
-        shows that all pieces would take too long.
+        Send pieces, each twice as long as the piece before, and stop as soon as the rate so far shows that all
+        pieces would take too long.
     """
     rank = comm.Get_rank()
     memories = {of: np.frombuffer(mmap.mmap(h, 0), np.uint8) for of, h in handles.items()}
@@ -176,12 +176,12 @@ def machine_number() -> int:
 def memory_taken(
     sizes: Sequence[int], machines: Sequence[int], to: Sequence[int], machine: int
 ) -> int:
-    """Return the bytes that a commit takes on a machine: the images of its ranks, and copies of other images.
+    """Return the bytes of a commit on a machine: the images of its ranks, and copies of other images.
 
     Parameters
     ----------
     sizes, machines, to
-        Of every rank: the bytes of its image, its machine, and the rank that has its copy.
+        For every rank: the bytes of its image, its machine, and the rank that has its copy.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def restore_from_memory(
     declared: Declared,
     strips: Sequence[RowRange],
 ) -> int:
-    """Take the newest commit of which every image is in memory; return its number, or 0. Collective.
+    """Load the newest commit with all images in memory; return its number, 0 without a commit. Collective.
 
     Parameters
     ----------
