@@ -1,18 +1,20 @@
 """An agent that schedules one parallel application on machines that are unequal, shared and changing.
 
-The rooms from the lowest up; a room imports only rooms below it:
+The packages, from the lowest up; a package imports only packages below it:
 
-1. `errors` (codes and exit codes), `io` (files that survive a crash, JSON lines, users' code), `resources` (hosts,
-   links, schedules), `ui` (what front ends are made of).
-2. `topology` (the CPUs inside a host), `launch` (from a plan to processes), `scheduling` (policies for many jobs).
-3. `weather` (forecasts of hosts and links), `malleable` (jobs that change while they run), `simulation` (policies
+1. `errors` (codes and exit codes), `io` (files that survive a crash, JSON lines, users' code), `resources`
+(hosts,
+   links, schedules), `ui` (parts of front ends).
+2. `topology` (the CPUs inside a host), `launch` (from a plan to processes), `scheduling` (policies for many
+jobs). 3. `weather` (forecasts of hosts and links), `malleable` (jobs that change while they run), `simulation`
+(policies
    over workload logs).
 4. `agent` (one application, one decision), `applications` (sweeps, master/worker, pipelines, users' files),
-   `program` (what a program imports).
+   `program` (the module for users' programs).
 5. `jobs` (runs and their records), `lab` (an emulated cluster), `cluster` (the live scheduler).
 
-A room with a front end names it alike: `commands`, `text`, `pages`, ``templates/`` and `routes`. Everything in
-``__all__`` is loaded when it is first asked for, so that a command pays only for the modules that it uses.
+All packages name their front ends alike: `commands`, `text`, `pages`, ``templates/`` and `routes`. A name of
+``__all__`` is loaded at its first use, so that a command loads only the modules that it uses.
 """
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ INTERNAL = "# Not public:"
 def lazy(
     package: str, file: str
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package whose stub is beside `file`.
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` for a package; its stub is beside `file`.
 
     As in SPEC 1 of Scientific Python: type checkers read ``__init__.pyi``, and so does the interpreter. The names
     of a package are listed once. The function stands here because Python loads this file before any module below.
@@ -37,7 +39,8 @@ def lazy(
         __getattr__, __dir__, __all__ = lazy(__name__, __file__)
 
     A statement of the stub is ``from MODULE import NAME as ALIAS``, or ``ALIAS = NAME`` after it; nothing else
-    counts. NAME may be a module. The formatter sets a long statement on three lines, with NAME in parentheses.
+    has no effect. NAME may be a module. The formatter sets a long statement on three lines, with NAME in
+    parentheses.
     """
     homes: dict[str, tuple[str, str]] = {}
     public: list[str] | None = None
@@ -59,7 +62,7 @@ def lazy(
         if not hasattr(home, its_name):
             import_module(f"{module}.{its_name}")
         value = getattr(home, its_name)
-        setattr(modules[package], name, value)  # the next time it is found without asking here
+        setattr(modules[package], name, value)  # the next access does not call this function
         return value
 
     names = list(homes) if public is None else public
@@ -87,7 +90,7 @@ MOVED = {
     "testing": ("simulation", "malleable", "launch", "topology", "agent"),
     "testing.actuator_checks": ("launch.actuators.checks",),
 }
-"""Modules of apples 0.2 and the modules that have their names now, all below `apples`.
+"""Modules of apples 0.2 -> the modules that replace them, all below `apples`.
 
 Programs import them, or run them by ``python -m``: also jobs, schedulers and other hosts
 that were not upgraded yet.
@@ -97,13 +100,13 @@ that were not upgraded yet.
 class MovedModules:
     """Make the modules of `MOVED` when a program imports them by their old names.
 
-    Python asks this finder last, about a module that no other finder knows. The first use of a name warns and
-    names the import to write. The warning is a `FutureWarning`, which Python shows from any file of a user.
+    Python calls this finder last, for a module that no other finder knows. The first use of a name warns and
+    gives the new import. The warning is a `FutureWarning`, which Python shows from any file of a user.
     """
 
     @classmethod
     def find_spec(cls, name: str, *_: object) -> object:
-        """Return how `name` is made, or None where the table does not have it."""
+        """Return the spec of module `name`, or None if the table lacks it."""
         old = name.removeprefix(f"{__name__}.")
         if old == name or old not in MOVED:
             return None
@@ -114,11 +117,11 @@ class MovedModules:
 
     @staticmethod
     def create_module(_: object) -> None:
-        """Have Python make an empty module."""
+        """Let Python make an empty module."""
 
     @staticmethod
     def exec_module(module: object) -> None:
-        """Give `module` the names of the modules that took its place."""
+        """Give `module` the names of the modules that replace it."""
         old: str = module.__name__  # type: ignore[attr-defined]
         places = [f"{__name__}.{place}" for place in MOVED[old.removeprefix(f"{__name__}.")]]
         warned = set[str]()
@@ -138,7 +141,7 @@ class MovedModules:
 
     @staticmethod
     def get_code(name: str) -> object:
-        """Return what ``python -m`` runs: the module at its new place."""
+        """Return the code for ``python -m``: the module at its new place."""
         place = f"{__name__}.{MOVED[name.removeprefix(f'{__name__}.')][0]}"
         text = f"{name} moved: write `python -m {place}`"
         import_module("warnings").warn(text, FutureWarning, stacklevel=2)

@@ -107,7 +107,7 @@ COMMANDS = {
     for name, (place, words) in commands.items()
 }
 PAGES = ("apples.cluster.routes", "apples.jobs.routes", "apples.applications.routes")
-"""The modules whose ``add(app, site)`` adds the pages of a room to ``apples serve``, the topmost room first."""
+"""Modules with a function ``add(app, site)`` that adds pages to ``apples serve``, topmost package first."""
 DOCUMENTS = {
     "apples.topics": "apples.ui.help_topics:TopicsDocument",
     "apples.config": "apples.ui.config:ConfigDocument",

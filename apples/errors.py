@@ -5,7 +5,7 @@
 The exit codes are those of every command: 2 usage or bad input, 3 no feasible plan, 4 resources or launch
 failed (also: busy), 5 application failed, 6 verification failed, 7 time-out.
 
-This module travels over ssh and runs without site packages: it imports the standard library only.
+This module is sent over ssh and runs without site packages, so it imports the standard library only.
 ``docs/reference/errors.md`` lists all codes; ``make errors`` generates it from the places that raise them.
 """
 
@@ -24,8 +24,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 class ApplesError(Exception):
     """Base class of the errors of apples; the message is one line that a user can act on.
 
-    The base classes of `nws` and `hat`, which import nothing of `apples`, take code and fields in the same way;
-    ``tests/test_errors.py`` holds the three equal.
+    The base classes of `nws` and `hat`, which import nothing of `apples`, have the same code and fields;
+    ``tests/test_errors.py`` compares the three.
 
     Parameters
     ----------
@@ -34,9 +34,8 @@ class ApplesError(Exception):
     code
         The error's stable name in kebab case, such as ``host-unknown``; by default the code of the class.
     fields
-        Values that the message contains, for programs: `file`, `line`, `field`, `host`, `value`, `bound`, ..
-        Each is plain JSON: text, a number, a list or a mapping of these. A path becomes text, and a field of
-        None is left out.
+        Values in the message, for programs: `file`, `line`, `field`, `host`, `value`, `bound`, .. Each is plain
+        JSON: text, a number, a list or a mapping of these. A path becomes text, and a field of None is left out.
 
     Examples
     --------
@@ -66,7 +65,7 @@ class UsageError(ApplesError):
 
 
 class ModelError(ApplesError):
-    """A model, planner or distance returned something that is no number of seconds or rows."""
+    """A model, planner or distance returned an invalid number of seconds or rows."""
 
     exit_code = 2
     code = "model-invalid"
@@ -80,7 +79,7 @@ class InfeasibleError(ApplesError):
 
 
 class LaunchError(ApplesError):
-    """The resources could not be had or the program did not start. Often transient."""
+    """The resources are unavailable or the program did not start. Often transient."""
 
     exit_code = 4
     code = "launch-failed"
@@ -140,7 +139,7 @@ def repr_of(value: object) -> str:
 
 
 def _message_of(error: BaseException) -> str:
-    """Return the message of an error, whose `__str__` may itself fail."""
+    """Return the message of an error, even if its `__str__` fails."""
     try:
         return str(error)
     except Exception as failure:  # noqa: BLE001 - a user's code
@@ -152,7 +151,7 @@ users_code: dict[str, str] = {}
 
 
 def where_in_users_code(error: BaseException) -> str:
-    """Return which option's code raised an error, with file and line; empty if no user's code did."""
+    """Return the option that loaded the code that raised an error, with file and line; empty for other code."""
     place = place_in_users_code(error)
     return (
         f"{users_code[place['file']]} failed at {place['file']}:{place['line']}" if place else ""
@@ -160,7 +159,7 @@ def where_in_users_code(error: BaseException) -> str:
 
 
 def place_in_users_code(error: BaseException) -> dict[str, Any]:
-    """Return `file` and `line` of the user's code that raised an error; empty if no user's code did."""
+    """Return `file` and `line` of the user's code that raised an error; empty for other code."""
     place: dict[str, Any] = {}
     step = error.__traceback__
     while step is not None:
@@ -199,10 +198,10 @@ def coded(error: object, *, code: str = "") -> dict[str, Any]:
     Parameters
     ----------
     error
-        Any exception. One of another library may have attributes of the same names but of other types:
-        the `code` of an HTTP error is a number. They are ignored.
+        Any exception. Exceptions of other libraries may have attributes of the same names but of other types: for
+        example, the `code` of an HTTP error is a number. They are ignored.
     code
-        The code of an exception that has none, such as a `ValueError`.
+        The code for an exception that has none, such as a `ValueError`.
 
     Examples
     --------
@@ -249,7 +248,7 @@ EXIT_CODES = frozenset({1, *(kind.exit_code for kind in ERRORS)})
 MAX_LINE_CHARACTERS = 2_000
 MAX_LINES = 100
 MAX_TEXT_CHARACTERS = 4_096
-"""Of one text in a field: as long as the longest path of Linux."""
+"""Maximum length of a text in a field: the longest path of Linux."""
 MAX_FIELDS_CHARACTERS = 60_000
 MAX_FIELD_DEPTH = 6
 
@@ -286,8 +285,8 @@ def valid_code(code: object) -> str:
 def plain_fields(fields: Mapping[Any, Any]) -> dict[str, Any]:
     """Return fields as JSON: bounded in size and depth, without NaN and infinity.
 
-    The values may come from a user's code, from a file or from another process. A number that is not finite, and
-    an object that JSON does not have, becomes text. Values after `MAX_FIELDS_CHARACTERS` are left out.
+    The values may come from a user's code, from a file or from another process. Infinite numbers, NaN, and
+    objects that JSON lacks become text. Values beyond `MAX_FIELDS_CHARACTERS` are left out.
 
     Examples
     --------
@@ -298,13 +297,13 @@ def plain_fields(fields: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 class _FieldSpace:
-    """The characters that the fields of one error may still have."""
+    """The number of characters that remain for the fields of one error."""
 
     def __init__(self) -> None:
         self._left = MAX_FIELDS_CHARACTERS
 
     def items(self, mapping: Mapping[Any, Any], depth: int) -> Iterable[tuple[str, Any]]:
-        """Yield names and plain values while there is space."""
+        """Yield names and plain values while characters remain."""
         for name, value in mapping.items():
             if self._left <= 0:
                 return
@@ -348,14 +347,14 @@ class _FieldSpace:
 
 
 class Failure(NamedTuple):
-    """Why an action failed.
+    """The reason that an action failed.
 
     Attributes
     ----------
     message
-        One line; several where several problems of a document were found.
+        One line; several lines for several problems of a document.
     exit_code
-        The exit code of a command that fails so.
+        The exit code of a command with this failure.
     code, fields
         As of an `ApplesError`.
     """
@@ -383,7 +382,8 @@ class Failure(NamedTuple):
     def of_document(cls, document: Mapping[str, Any]) -> Self:
         """Return the failure of a JSON document of another process.
 
-        Without the exit code of an error it is a launch failure. A code that is not in kebab case is dropped.
+        If the exit code is no exit code of an error, it is a launch failure. A code that is not in kebab case is
+        dropped.
         """
         exit_code, fields = document.get("exit_code"), document.get("fields")
         return cls(
@@ -404,7 +404,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return why an action failed; `Failure.error` is the way back.
+    """Return an error as a `Failure`; `Failure.error` is the inverse.
 
     An `ApplesError`, and an error of `hat`, `nws` or a program's task, has code and fields of its own.
     Otherwise an exception raised in a user's code is ``user-code-failed``, an error of the operating system
@@ -427,7 +427,7 @@ def failure_of(error: BaseException) -> Failure:
         found = {"file": str(file)} if file else {}
         return _failure(text, LaunchError.exit_code, system_code(error), found)
     if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
-        # Python holds the bytes of a name that is no UTF-8 as surrogates. Our own code never makes one.
+        # Python stores the bytes of a name that is not UTF-8 as surrogates. Our own code never makes a surrogate.
         text = f"{error.object!r}: must be valid UTF-8"
         return _failure(text, UsageError.exit_code, "name-not-utf8", {"value": error.object})
     text = f"internal error: {kind}: {text_of(error)}"
@@ -442,10 +442,10 @@ OUR_PACKAGES = frozenset({__name__.partition(".")[0], "nws", "hat"})
 
 
 def _is_coded(error: BaseException) -> bool:
-    """Return whether a class of ours made an error that is no `ApplesError` but has a code and fields.
+    """Return whether an error of ours is no `ApplesError` but has a code and fields.
 
-    `hat`, `nws` and the module that a program imports have such classes; a user's code may derive from them.
-    An error of another library may have attributes of these names, with other meanings.
+    `hat`, `nws` and the module that programs import have such classes; a user's code may derive from them.
+    An error of another library may have attributes of these names with other meanings.
     """
     return (
         any(str(kind.__module__).partition(".")[0] in OUR_PACKAGES for kind in type(error).__mro__)
@@ -455,11 +455,11 @@ def _is_coded(error: BaseException) -> bool:
 
 
 RESOURCES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM})
-"""Errors of the system that are about the device written to, not about the name of the file."""
+"""System errors of the storage device, independent of the file's name."""
 
 
 def error_kind(error: OSError) -> type[ApplesError]:
-    """Return the class of the error of a user's file that cannot be written: `LaunchError` on a full disk."""
+    """Return the class of the error of a user's file that cannot be written: `LaunchError` on a full device."""
     return LaunchError if error.errno in RESOURCES else UsageError
 
 

@@ -7,9 +7,10 @@
             ...  # a sweep over u
         task.result(u[1:-1])
 
-The same lines run under an agent, which gives every host its rows; by hand (``python program.py --set grid=50``,
-``mpiexec -n 3 python program.py``), where every rank gets as many; as the sequential reference; to be calibrated;
-and, where the arrays are declared by `Task.array` and its like, on hosts that change meanwhile.
+The same lines run in five ways: under an agent, which gives every host its rows; by hand (``python program.py
+--set grid=50``, ``mpiexec -n 3 python program.py``), where every rank gets the same number of rows; as the
+sequential reference; for calibration; and, if `Task.array` or a similar method declares the arrays, on hosts that
+change.
 
 A host without apples needs a copy of this file beside the program, as ``apples/program.py``. Python ignores the
 copy where apples is installed. Declared data needs apples on every host, because `Task` delegates it to
@@ -41,7 +42,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-if TYPE_CHECKING:  # A host that has this file alone runs without all of these but mpi4py.
+if TYPE_CHECKING:  # a host with only this file has only mpi4py of these
     import numpy as np
     from mpi4py import MPI
     from numpy.typing import DTypeLike, NDArray
@@ -70,14 +71,14 @@ if TYPE_CHECKING:  # A host that has this file alone runs without all of these b
 T = TypeVar("T")
 
 INTERFACE = 2
-"""Version of what this module offers to programs. A program that needs more than version 1 compares it, because a
-host may have an older apples; version 1 has no such name."""
+"""Version of the interface of this module. A program that needs more than version 1 compares it, because a host
+may have an older apples; version 1 lacks this name."""
 TASK = "APPLES_TASK"
 """Environment variable with the path of the task's file; without it a program was started by hand."""
 MALLEABLE = "APPLES_MALLEABLE"
-"""Environment variable of a rank whose hosts may change: the socket of its node's supervisor."""
+"""Environment variable of a malleable rank: the socket of its node's supervisor."""
 HOST = "APPLES_HOST"
-"""Environment variable with the host's name of a rank whose hosts may change."""
+"""Environment variable of a malleable rank: the name of its host."""
 BY_HAND = "here"
 """Name of the one host of a program that was started by hand."""
 SCHEMA = "apples.task/1"
@@ -99,7 +100,7 @@ MAX_STAMPS = 1024
 MAX_PLANS = 8
 """Maximum number of cached exchange plans, one for each combination of arrays and halo."""
 MAX_EXCHANGED = 64
-"""Maximum number of exchanges without a cached plan whose arrays are remembered by weak references."""
+"""Maximum number of exchanges without a cached plan that are remembered, by weak references to their arrays."""
 CLOCK_ROUNDS = 6
 """Number of round trips by which two ranks compare their clocks."""
 COMPARING_SHARE = 0.005
@@ -108,13 +109,13 @@ SPIKE_FACTOR = 1.5
 """An iteration is a timing spike if it takes this factor of a usual long one (97 of 100 are shorter)."""
 USUAL_RISE = 1.5
 USUAL_FALL = USUAL_RISE ** (-0.03 / 0.97)
-"""Factors of the usual long iteration after a longer and after a shorter one; with 3 longer ones in 100, it stays
-the same."""
+"""Factors of the usual long iteration after a longer and after a shorter iteration; if 3 of 100 are longer, it
+stays the same."""
 FIRST_ITERATIONS = 7
-"""Their median is the first usual long one: cold caches and compilation count as a spike."""
+"""Their median is the initial usual long iteration: cold caches and compilation count as a spike."""
 TICK_SECONDS = 1e-6
 MAX_DETAILED_HOSTS = 128
-"""Maximum number of hosts whose kernel counters a report has: an event has 64 KiB."""
+"""Maximum number of hosts with kernel counters in a report, because an event has 64 KiB."""
 SAMPLE_SECONDS, SIZE_SECONDS = 2e-3, 0.15
 MIN_SAMPLES, MAX_SAMPLES = 7, 101
 LAUNCHERS = ("PMI_", "PMIX_", "HYDRA_", "HYDI_", "MPI_LOCAL", "OMPI_")
@@ -127,7 +128,7 @@ KINDS = {
     **dict.fromkeys("bhilq", "i"),
     **dict.fromkeys("BHILQ", "u"),
 }
-"""Formats of the standard library -> numpy's kinds, for the formats in which a result can be saved."""
+"""Formats of the standard library -> numpy's kinds; a result can be saved in these formats."""
 
 
 class TaskError(ValueError):
@@ -374,8 +375,8 @@ def parameters_by_hand(
     Parameters
     ----------
     defaults
-        The program's own; those of a ``template.toml`` in `folder` come before them, and before both what
-        the arguments ``--set NAME=VALUE`` say. Other arguments are the program's own.
+        Parameters of the program. Those of a ``template.toml`` in `folder` take precedence, and arguments
+        ``--set NAME=VALUE`` take precedence over both. Other arguments belong to the program.
 
     Raises
     ------
@@ -464,7 +465,7 @@ def _shared(comm: Any, text: Callable[[], bytes], rectangles: bool) -> TaskDocum
     Raises
     ------
     TaskError
-        The text is no task. Rank 0 raises it, and is to abort the other ranks, which wait.
+        The text is not a task. Rank 0 raises it and must abort the other ranks, which wait.
     """
     found = b""
     if comm.Get_rank() == 0:
@@ -479,11 +480,11 @@ def hosts_may_change() -> bool:
 
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a file that are not the program's."""
+"""Errors of a file that the program did not cause."""
 
 
 def emit(event: str, **fields: object) -> None:
-    """Write one event to standard output, in one piece as long as a pipe keeps pieces whole.
+    """Write one event to standard output in one write, which a pipe keeps whole up to its limit.
 
     An event begins with a newline: a rank may have printed text without one.
     """
@@ -493,9 +494,9 @@ def emit(event: str, **fields: object) -> None:
 
 
 class _Clock:
-    """Seconds of this rank since the loop began: computing, of that on the processor, communicating, and waiting.
+    """Seconds of this rank since the loop began: computing, processor time in it, communicating, and waiting.
 
-    `exchange` is in neither of the last two yet: the next report divides it.
+    Communicating and waiting exclude `exchange` until the next report divides it between them.
     """
 
     def __init__(self, processor_time: Callable[[], float] = time.thread_time) -> None:
@@ -527,15 +528,15 @@ class _Clock:
         self.exchange = 0.0
 
     def count(self) -> None:
-        """Count an iteration that has just been computed; its spike, if it has one, is remembered."""
+        """Count the iteration that was just computed, and store its spike, if any."""
         compute, processor = self._counted
         self._counted = self.compute, self.processor
         self.spikes.add(self.compute - compute, self.processor - processor)
 
     def explain(self, stopped: float) -> float:
-        """Return the seconds of spikes in computing that nothing explains.
+        """Return the seconds of spikes in computing without a known cause.
 
-        Who waits for a CPU, or is stopped by a quota, is slow and has no timing spike.
+        A rank that waits for a CPU, or is stopped by a quota, is slow but has no timing spike.
 
         Parameters
         ----------
@@ -579,7 +580,7 @@ class Spikes:
         self._first: list[tuple[float, float]] = []
 
     def add(self, seconds: float, processor: float = 0.0) -> None:
-        """Take in an iteration, with the processor time in it."""
+        """Add an iteration, with its processor time."""
         usual = self._usual
         if not usual:
             self._first.append((seconds, processor))
@@ -601,7 +602,7 @@ class Spikes:
 
 
 class _KernelCounters:
-    """What the kernel counts of this process: why it computes longer than it should."""
+    """Kernel counters of this process that explain slow computing."""
 
     def __init__(self) -> None:
         self._quota = next((path for path in _quota_files() if _content(path)), "")
@@ -625,11 +626,11 @@ class _KernelCounters:
 
 
 QUOTA_UNITS = {b"throttled_usec": 1e-6, b"throttled_time": 1e-9}
-"""Seconds that a unit of the counter is, of cgroups version 2 and 1."""
+"""Seconds of a unit of the counter, in cgroups version 2 and 1."""
 
 
 def _content(path: str) -> bytes:
-    """Return what a small file of the kernel's contains now; nothing where this kernel has no such file."""
+    """Return the current content of a small kernel file; empty if this kernel lacks the file."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             return file.read(4096)
@@ -638,7 +639,7 @@ def _content(path: str) -> bytes:
 
 
 def _quota_files() -> Iterator[str]:
-    """Yield where the counters of this process's CPU quota may be, in the order of preference."""
+    """Yield the possible paths of this process's CPU quota counters, in order of preference."""
     for line in _content("/proc/self/cgroup").decode(errors="replace").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers or "cpu" in controllers.split(","):
@@ -708,7 +709,7 @@ class Transfers:
         self._ended = [array("d") for _ in self.neighbours]
 
     def record(self, began: float, ended: Sequence[float]) -> None:
-        """Keep when an exchange began on this rank, and when it had ended with each neighbour, in their order."""
+        """Store the start of an exchange on this rank, and its end with each neighbour, in their order."""
         self._exchanges += 1
         if len(self._began) < MAX_STAMPS:
             self._began.append(began)
@@ -718,9 +719,9 @@ class Transfers:
     def compare_clocks(self) -> None:
         """Measure latency and difference of clocks with each neighbour.
 
-        Of several messages there and back the quickest counts: the neighbour read its clock in the middle of it
-        (Cristian 1989). The lower rank of a pair asks. All ranks take the pairs in one order, so that no ranks
-        wait for each other in a circle; in a chain half of the pairs compare at once.
+        Of several round trips the fastest counts; the neighbour is assumed to read its clock in its middle
+        (Cristian 1989). The lower rank of a pair sends first. All ranks take the pairs in the same order, so that
+        no ranks wait for each other in a circle; in a chain, half of the pairs compare at once.
         """
         begin, rank = self.clock(), self.comm.Get_rank()
 
@@ -764,7 +765,7 @@ class Transfers:
         _wait(lambda: receive.Test() and send.Test())
 
     def settle(self) -> float:
-        """Return which share of the exchanges since the last call was transfer; count it to the neighbours."""
+        """Return the transfer share of the exchanges since the last call; add it to the neighbours' totals."""
         began, ended, exchanges = self._began, self._ended, self._exchanges
         self._clear()
         if not (began and self.neighbours):
@@ -792,15 +793,15 @@ def transfers_of(
     Parameters
     ----------
     began
-        When each exchange began on this rank.
+        Start of each exchange on this rank.
     ended
-        For each neighbour: when each exchange with it had ended on this rank.
+        For each neighbour: the end of each exchange with it on this rank.
     theirs
-        For each neighbour the same two stamps of its own, by this rank's clock.
+        For each neighbour: its own starts and ends, by this rank's clock.
 
     Examples
     --------
-    One exchange: the other rank came 3 s later, and each had the other's row 1 s after that.
+    One exchange: the other rank started 3 s later, and each had the other's row 1 s after that.
 
     >>> transfers_of([5.0], [[9.0]], [([8.0], [9.0])])
     ([1.0], 0.25)
@@ -847,7 +848,7 @@ class _ExchangePlan:
                 edge, halo = one[border.edge], one[border.halo]
                 if isinstance(
                     border.edge, tuple
-                ):  # the points of a column lie apart: they go by buffers
+                ):  # a column is not contiguous, so it is sent through a buffer
                     self._sent.append((edge.copy(), edge))
                     self._received.append((halo, halo.copy()))
                     edge, halo = self._sent[-1][0], self._received[-1][1]
@@ -856,7 +857,7 @@ class _ExchangePlan:
                 self._requests[k].append(comm.Send_init(edge, border.rank, HALO_TAG))
 
     def carry_out(self, mpi: Any) -> tuple[float, list[float]]:
-        """Exchange the borders; return when that began, and when it had ended with each neighbour."""
+        """Exchange the borders; return the start of the exchange, and its end with each neighbour."""
         began, ended = time.perf_counter(), [0.0] * len(self.ranks)
         start, test = mpi.Prequest.Startall, mpi.Request.Testall
         for buffer, edge in self._sent:
@@ -887,7 +888,7 @@ class _RankTimes(NamedTuple):
 
     `spikes` and `processor_spikes` are the parts of computing, and of the processor time in it, that are timing
     spikes; `cpu_wait` (-1: not counted) and `throttled` are without a CPU. `major_faults` are page faults, and
-    `comparing` is what the last comparison of clocks took.
+    `comparing` is the duration of the last comparison of clocks.
     """
 
     compute: float
@@ -922,7 +923,7 @@ class ProgramTask:
         Arguments of the command line; ``--set NAME=VALUE`` is read if the program is started by hand. None: those
         of this process.
     commit_seconds
-        How often a malleable program commits its state; see `apples.malleable.MalleableJob`.
+        Interval of the commits of a malleable program's state; see `apples.malleable.MalleableJob`.
     calibrates
         Whether the program measures its kernel itself: for each of `sizes` it calls `calibrated`, and it ends
         without a result. Else it is run once for each size, in a process of its own.
@@ -986,10 +987,10 @@ class ProgramTask:
         self._sample = [0.0, 0.0, 0.0]
         self._due, self._last = 0, (0, 0.0)
 
-    # ------------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------------ the task
 
     def __enter__(self) -> ProgramTask:
-        """Take up the task. Where it is to calibrate several sizes, the program runs once for each, and ends."""
+        """Start the task. To calibrate several sizes, run the program once for each, then end."""
         self._world: Any = None
         self._by_hand = not os.environ.get(TASK)
         try:
@@ -1004,7 +1005,7 @@ class ProgramTask:
         return self
 
     def _own_task(self) -> bytes:
-        """Return the task of a program that was started by hand: as many rows for each rank."""
+        """Return the task of a program that was started by hand: the same number of rows for each rank."""
         folder = Path(sys.argv[0]).resolve().parent
         self.parameters = parameters_by_hand(self._defaults, self._arguments, folder)
         rows, size = self._number(0), self._world.Get_size()
@@ -1068,7 +1069,7 @@ class ProgramTask:
             self._report_ready()
 
     def _contacts(self) -> Iterator[Contact]:
-        """Yield the ranks whose rectangles share a part of a side with this one's."""
+        """Yield the borders with the ranks that own neighbouring rectangles."""
         rows, columns = self.rectangle
         for rank, (down, across) in enumerate(self._every_rectangle):
             tall, wide = _within(down, rows), _within(across, columns)
@@ -1103,7 +1104,7 @@ class ProgramTask:
 
     @property
     def comm(self) -> MPI.Intracomm:
-        """The communicator of the moment."""
+        """The current communicator."""
         comm: MPI.Intracomm = self._job.comm if self._job else self._world
         return comm
 
@@ -1114,15 +1115,14 @@ class ProgramTask:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return int(self.comm.Get_size())
 
     @property
     def layout(self) -> list[tuple[str, range]]:
         """Host and rows of every rank.
 
-        All declarations come before it: a rank whose hosts may change joins the other ranks here, if it has not
-        met them yet.
+        Call it after all declarations: a malleable rank connects to the other ranks here, if it has not done so.
         """
         self._meet()
         if self._job:
@@ -1131,7 +1131,7 @@ class ProgramTask:
 
     @property
     def strip(self) -> range:
-        """This rank's rows: ``strip.start`` is the first of ``len(strip)``. All declarations come before it."""
+        """This rank's rows: ``strip.start`` is the first of ``len(strip)``. Call it after all declarations."""
         return self.layout[self.rank][1]
 
     @property
@@ -1155,21 +1155,21 @@ class ProgramTask:
 
     @property
     def implementation(self) -> str:
-        """Name of the template's implementation to run on this rank's host; empty where it has only one."""
+        """Name of the template's implementation to run on this rank's host; empty if it has only one."""
         return (self._document.implementations or {}).get(self.host, "")
 
     @property
     def threads(self) -> int:
-        """By how many threads this rank is to compute: 1, unless its implementation is by threads."""
+        """Number of threads for computing on this rank: 1, unless its implementation uses threads."""
         return self._document.threads
 
     @property
     def neighbours(self) -> tuple[int, int]:
-        """The ranks above and below; ``MPI.PROC_NULL`` where there is none."""
+        """The ranks above and below; ``MPI.PROC_NULL`` at the ends."""
         rank, none = self.rank, self._mpi.PROC_NULL
         return rank - 1 if rank else none, rank + 1 if rank + 1 < self.size else none
 
-    # ------------------------------------------------------ what is declared to a job
+    # ------------------------------------------------------ declarations
 
     def array(
         self,
@@ -1181,7 +1181,7 @@ class ProgramTask:
         *,
         constant: bool = False,
     ) -> RowArray:
-        """Declare an array whose rows are shared out; see `apples.malleable.RowArray`."""
+        """Declare an array that is distributed by rows; see `apples.malleable.RowArray`."""
         return self._runtime().array(name, shape, dtype, halo, fill, constant=constant)
 
     def tiles(
@@ -1194,7 +1194,7 @@ class ProgramTask:
         *,
         constant: bool = False,
     ) -> TileArray:
-        """Declare an array whose rows and columns are shared out; see `apples.malleable.TileArray`."""
+        """Declare an array that is distributed by rows and columns; see `apples.malleable.TileArray`."""
         return self._runtime().tiles(name, shape, dtype, halo, fill, constant=constant)
 
     def csr(
@@ -1206,7 +1206,7 @@ class ProgramTask:
         *,
         constant: bool = False,
     ) -> CsrMatrix:
-        """Declare a sparse matrix whose rows are shared out; see `apples.malleable.CsrMatrix`."""
+        """Declare a sparse matrix that is distributed by rows; see `apples.malleable.CsrMatrix`."""
         return self._runtime().csr(name, shape, fill, dtype, constant=constant)
 
     def replicated(self, name: str, array: NDArray[np.generic]) -> Replicated:
@@ -1228,7 +1228,7 @@ class ProgramTask:
     ) -> Blocks[T]:
         """Declare objects that migrate one by one; see `apples.malleable.Blocks`.
 
-        Where the task says how the data is to be cut, that takes the place of `decomposition`.
+        If the task has a partition of the blocks, it replaces `decomposition`.
         """
         return self._runtime().blocks(
             name,
@@ -1286,9 +1286,9 @@ class ProgramTask:
         return self._runtime().members
 
     def commit(self) -> str:
-        """Commit the state: what the job goes back to if a host is lost. Collective.
+        """Commit the state, to which the job returns if a host is lost. Collective.
 
-        Returns what went wrong, empty if nothing did. A program that runs rigid commits nothing.
+        Return the error of the commit; empty on success. A program that is not malleable commits nothing.
         """
         return self._runtime().commit()
 
@@ -1297,7 +1297,7 @@ class ProgramTask:
         self._runtime().request(minimum, maximum)
 
     def _meet(self) -> HostChange | Rollback | bool:
-        """Meet the other ranks, which is done once; return what the first safe point reports."""
+        """Connect to the other ranks, once; return the result of the first safe point."""
         if not self._met:
             if self._job is None and self.malleable:
                 raise TaskError(
@@ -1314,14 +1314,14 @@ class ProgramTask:
 
     @property
     def iteration(self) -> int:
-        """How many iterations are done."""
+        """Number of completed iterations."""
         return int(self._state.iteration) if self._state else self._done
 
     def iterations(self, *, collect: Callable[[], object] | None = None) -> Iterator[int]:
-        """Yield the number of each iteration to do, from 0 on; between two of them hosts may change.
+        """Yield the number of each iteration, from 0 on; between two iterations hosts may change.
 
-        A program that leaves the loop early, for example because it has converged, has done the iteration in
-        which it leaves. `collect`: see `apples.malleable.MalleableJob.safepoint`.
+        If a program leaves the loop early, for example because it has converged, the current iteration counts as
+        done. `collect`: see `apples.malleable.MalleableJob.safepoint`.
         """
         self._leave_loop()
         loop = self._iterate(sys._getframe(1), collect)
@@ -1329,13 +1329,13 @@ class ProgramTask:
         return loop
 
     def _leave_loop(self) -> None:
-        """Count the iteration in which the program left the loop, if it still holds the iterator."""
+        """Count the iteration in which the program left the loop, if it still has the iterator."""
         loop = self._loop()
         if loop is not None:
             loop.close()
 
     def advance(self, iterations: int) -> None:
-        """Count iterations beside the one of this turn of the loop: a kernel made several at once."""
+        """Count iterations in addition to the current one, if a kernel made several at once."""
         if self._state:
             self._state.iteration += iterations
         else:
@@ -1344,7 +1344,7 @@ class ProgramTask:
     def _iterate(
         self, caller: FrameType | None, collect: Callable[[], object] | None
     ) -> Generator[int, None, None]:
-        """Yield the number of each iteration; end the one in which the iterator is closed."""
+        """Yield the number of each iteration; count the current one if the iterator is closed."""
         last = self._number(2)
         while True:
             self._pass(caller, collect=collect)
@@ -1367,15 +1367,15 @@ class ProgramTask:
         *,
         collect: Callable[[], object] | None = None,
     ) -> HostChange | Rollback | bool | None:
-        """Allow hosts to change now; for programs with a loop of their own, which count ``state.iteration``.
+        """Allow hosts to change now; for programs with their own loop, which count ``state.iteration``.
 
-        Returns what changed, None if nothing did; True at the first call of a program that declares nothing. The
-        first call begins the measured time. `before` and `collect`: see `apples.malleable.MalleableJob.safepoint`.
+        Return the change, None without one; True at the first call of a program that declares nothing. The first
+        call starts the measured time. `before` and `collect`: see `apples.malleable.MalleableJob.safepoint`.
         """
         return self._pass(sys._getframe(1), before, collect)
 
     def progress(self) -> None:
-        """Say how far the run is, if it is time to; `iterations` does that by itself."""
+        """Report the progress if a report is due; `iterations` does so itself."""
         self._clock.computed()
         self._clock.count()
         if self._document.mode == "calibrate":
@@ -1414,8 +1414,8 @@ class ProgramTask:
         Raises
         ------
         TaskError
-            The operation or the type is not one of these; or the program declares data and calls this before the
-            first iteration, where a rank that joins later would wait for the others in vain. Permanent.
+            The operation or the type is not supported. Or the program declares data and calls this before the
+            first iteration, so that a rank that joins later would wait in vain. Permanent.
         """
         if operation not in REDUCTIONS:
             raise TaskError(
@@ -1447,7 +1447,7 @@ class ProgramTask:
             if self._job:
                 return self._job.allreduce(value, kind)
             return self._reduced([value], kind)[0]
-        finally:  # one number takes no time: it is the last rank that the others wait for
+        finally:  # a number takes no transfer time, so this is waiting for the last rank
             self._clock.wait += self._clock.lap()[0]
 
     def _reduced_array(self, numpy: Any, values: Any, operation: str, kind: Any) -> Any:
@@ -1463,10 +1463,11 @@ class ProgramTask:
         return every
 
     def exchange(self, *arrays: Any, halo: int = 1) -> None:
-        """Send the rows at the edges of strips to the neighbours, and take theirs into the `halo` rows beyond.
+        """Send the rows at the edges of strips to the neighbours, and receive theirs into the `halo` rows beyond.
 
-        An array has ``halo`` rows, the rank's own, and as many again; a declared one (`array`) knows them itself.
-        Where ranks have rectangles an array has a halo of one point on all four sides; corners stay.
+        An array has ``halo`` rows, the rank's own rows, and ``halo`` rows again; a declared array (`array`) has
+        its own halo. If ranks have rectangles, an array has a halo of one point on all four sides; its corners
+        are not exchanged.
         """
         clock = self._clock
         clock.computed()
@@ -1487,10 +1488,10 @@ class ProgramTask:
             plan.free()
 
     def _planned(self, key: tuple[int, ...], arrays: Sequence[Any], halo: int) -> _ExchangePlan:
-        """Return the plan of an exchange of these arrays, which is kept if they were exchanged before.
+        """Return the plan of an exchange of these arrays, which is cached if they were exchanged before.
 
-        A plan keeps its arrays alive. A program that makes new arrays in each iteration must not hold the memory
-        of the old ones.
+        A plan keeps its arrays alive. A program that makes new arrays in each iteration must not keep the memory
+        of earlier arrays.
         """
         own = [one for one in arrays if not hasattr(one, "exchange")]
         if own and self.rectangular:
@@ -1540,7 +1541,7 @@ class ProgramTask:
 
     @contextmanager
     def communicating(self) -> Iterator[None]:
-        """Count what is done inside as communicating; all else in an iteration is computing."""
+        """Count the time inside as communicating; the remaining time of an iteration is computing."""
         self._clock.computed()
         yield
         self._clock.communicate += self._clock.lap()[0]
@@ -1551,7 +1552,7 @@ class ProgramTask:
         before: Callable[[], object] | None = None,
         collect: Callable[[], object] | None = None,
     ) -> HostChange | Rollback | bool | None:
-        """Come to a safe point, if there is a job; return what changed."""
+        """Execute a safe point, if the program runs as a job; return the change."""
         change: HostChange | Rollback | bool | None = None
         if not self._begun:
             if self._job and caller:
@@ -1565,13 +1566,13 @@ class ProgramTask:
         return change
 
     def _leave(self, before: Callable[[], object] | None) -> None:
-        """Free the requests on the communicator that a change of hosts is about to replace."""
+        """Free the requests on the communicator before a change of hosts replaces it."""
         self._forget_plans()
         if before:
             before()
 
     def _begin(self, change: Any) -> None:
-        """Begin the measured time, or go on with it on other hosts."""
+        """Start the measured time, or continue it on other hosts."""
         was = self._clock.elapsed if self._begun else 0.0
         kind = getattr(change, "kind", "started" if change is True else "rollback")
         if self._state and not self._begun:
@@ -1582,7 +1583,7 @@ class ProgramTask:
         if kind == "started" and self.rank == 0:
             self._report_ready()
         if not self._begun:
-            self._forget_plans()  # those of exchanges before the ranks of all hosts met
+            self._forget_plans()  # plans of exchanges before the ranks of all hosts were connected
             self._startup = _process_age()
             self._clock = _Clock(self.processor_time or self._thread_time())
             self._kernel = _KernelCounters()
@@ -1610,13 +1611,13 @@ class ProgramTask:
         files: Iterable[str] = (),
         sink: Callable[[Any], object] | None = None,
     ) -> None:
-        """Report the result: this rank's rows of it without halo and boundary, or what was declared.
+        """Report the result: this rank's rows without halo and boundary, or declared data.
 
-        Declared data is given as it is: blocks (`blocks`), or an array (`array`, `tiles`) if every element that a
+        Declared data is passed whole: blocks (`blocks`), or an array (`array`, `tiles`) if every element that a
         rank owns belongs to the result.
 
-        The first rank, which never holds them all, adds them to the digest that verifies the run, and to a file
-        if the user wants to keep them.
+        The first rank adds the rows to the digest that verifies the run, and to a file if the user wants to keep
+        them. It never stores all rows at once.
 
         Parameters
         ----------
@@ -1625,13 +1626,13 @@ class ProgramTask:
         files
             Files that the program has written beside ``result.npy``, or that `sink` writes.
         sink
-            Called on the first rank with the bytes of some whole rows at a time, from the first row to the last:
-            to draw a picture, for example.
+            Called on the first rank with the bytes of some whole rows at a time, from the first row to the last;
+            for example to draw a picture.
 
         Raises
         ------
         TaskError
-            The rows are not as many as the plan gives this rank.
+            The number of rows differs from the plan's number for this rank.
         """
         if not self._begun:
             raise TaskError(
@@ -1676,7 +1677,7 @@ class ProgramTask:
         return sha256.hexdigest()
 
     def _finite_residual(self) -> float | None:
-        """Return the residual; None where there is none, or JSON has no word for it."""
+        """Return the residual; None if it is not set or not finite, which JSON cannot express."""
         residual = self.residual
         return residual if residual is not None and math.isfinite(residual) else None
 
@@ -1803,7 +1804,7 @@ class ProgramTask:
     def _kept(
         self, rows: Any, rectangles: Sequence[tuple[range, range]]
     ) -> Iterator[list[Callable[[Any], object]]]:
-        """Hand out what writes the result to a file, where the user wants one; it appears when it is whole."""
+        """Yield the functions that write the result file, if the user wants one; the file appears complete."""
         if not (self.save and self.output and self.rank == 0):
             yield []
             return
@@ -1894,7 +1895,7 @@ class ProgramTask:
         for k in range(0, len(every), 4):
             other, seconds, latency, size = every[k : k + 4]
             pair = hosts[k // width], hosts[int(other)]
-            # Where several ranks of two hosts share a border, the one of most bytes counts. 0 bytes: no border.
+            # If several ranks of two hosts share a border, the border with most bytes counts. 0 bytes: no border.
             if pair[0] != pair[1] and size > largest.get(pair, 0.0):
                 largest[pair] = size
                 found[pair] = {
@@ -1906,7 +1907,7 @@ class ProgramTask:
         return {"borders": list(found.values())}
 
     def _hosts(self, every: Sequence[_RankTimes]) -> list[dict[str, object]]:
-        """Return each host's times, the mean over its ranks; what is zero, or not counted, is left out."""
+        """Return each host's times, the mean over its ranks; values that are zero or not counted are left out."""
         of = [host for host, _ in self.layout]
         found: list[dict[str, object]] = []
         names = list(dict.fromkeys(of))
@@ -1990,7 +1991,7 @@ class ProgramTask:
         raise SystemExit(0)
 
     def _take_sample(self) -> None:
-        """Count an iteration; several that are quick make one sample."""
+        """Count an iteration; several short iterations make one sample."""
         clock, sample = self._clock, self._sample
         sample[0] += 1
         if clock.processor - sample[1] >= SAMPLE_SECONDS:
@@ -2001,7 +2002,7 @@ class ProgramTask:
             self._sample = [0.0, clock.processor, clock.compute]
 
     def _enough(self) -> bool:
-        """Whether there are samples enough; the first is not among them, for its caches were cold."""
+        """Whether there are enough samples, without the first, which had cold caches."""
         count = len(self._samples)
         long = self._clock.processor >= SIZE_SECONDS
         return count > MAX_SAMPLES or (count > MIN_SAMPLES and long)
@@ -2013,7 +2014,7 @@ class ProgramTask:
         samples = self._samples[1:] or [
             (self._clock.processor / count, self._clock.compute / count)
         ]
-        own = points / self.threads  # those of each thread
+        own = points / self.threads  # points of each thread
         rows = self._document.pieces[0].rows
         self.calibrated(rows, [(used / own, wall / own) for used, wall in samples])
 
@@ -2031,9 +2032,9 @@ class ProgramTask:
         rows
             One of `sizes`.
         samples
-            Of each sample the processor seconds and the seconds on the clock for one point.
+            Processor seconds and wall seconds per point, for each sample.
         free_memory
-            Bytes that are free where the kernel keeps strips, if that is not the host's memory: a GPU's.
+            Free bytes where the kernel stores strips, if that is not the host's memory but, for example, a GPU's.
         """
         self._has_result = True
         used = sorted(used for used, _ in samples)
@@ -2065,7 +2066,7 @@ class ProgramTask:
         if isinstance(error, SystemExit) and error.code in (0, None):
             return  # this rank's host leaves a malleable job
         if error is None:
-            self._forget_plans()  # MPICH prints a line for each request that is left
+            self._forget_plans()  # MPICH prints a line for each remaining request
             if self._job:
                 self._job.finish()
             self._barrier()
@@ -2074,7 +2075,7 @@ class ProgramTask:
             return
         try:
             if self._job:
-                self._job.__exit__(kind, error, trace)  # which knows what a read-only array is
+                self._job.__exit__(kind, error, trace)  # it handles errors of read-only arrays
         except Exception as explained:  # noqa: BLE001 - the job's own error replaces the first one
             error, trace = explained, None
         if not (self._job and self.malleable):
@@ -2087,7 +2088,7 @@ class ProgramTask:
         expected = isinstance(error, TaskError)
         code = (
             getattr(error, "code", "") if hasattr(error, "fields") else ""
-        )  # of a task, or of apples
+        )  # an error of a task, or of apples
         if self._by_hand and expected:
             sys.stderr.write(f"{_name()}: {error} [{code}]\n")
         elif not expected and (not self._by_hand or (self._world and self._world.Get_size() > 1)):
@@ -2122,10 +2123,10 @@ class ProgramTask:
 
 
 def _clipped(every: Sequence[_RankTimes]) -> dict[str, float]:
-    """Return the seconds of the loop without the timing spikes of its ranks, where there were any.
+    """Return the seconds of the loop without the timing spikes of its ranks, if there were any.
 
-    A spike of one rank delays all. Spikes of several ranks in one iteration overlap, but no rank computes for
-    longer than the loop takes.
+    A spike of one rank delays all ranks. Spikes of several ranks in one iteration overlap, but no rank computes
+    for longer than the loop takes.
     """
     spikes = sum(row.spikes for row in every)
     if not spikes:
@@ -2158,7 +2159,7 @@ def _demand_writable(folder: Path) -> None:
 
 
 def mean_without_spike(seconds: Sequence[float]) -> float:
-    """Return the mean of some samples; the longest counts no more than 1.5 times the next: it may be a spike.
+    """Return the mean of some samples; the longest, a possible spike, counts at most 1.5 times the next.
 
     Examples
     --------
@@ -2179,30 +2180,30 @@ def _irreducible(what: str, operation: str) -> TaskError:
     )
 
 
-# What programs call it: there `Task` can mean nothing else.
+# The public name in programs, where `Task` is not ambiguous.
 Task = ProgramTask
 
 
 def _name() -> str:
-    """Return what the program is called: its folder where its file has everybody's name."""
+    """Return the program's name: that of its file, or of its folder if the file has a common name."""
     path = Path(sys.argv[0]).resolve()
     return (path.parent.name if path.stem in {"program", "solver"} else path.stem) or "program"
 
 
 def _within(one: range, mine: range) -> slice:
-    """Return the places of what two ranges have in common in an array of `mine` with a halo of one."""
+    """Return the indices of the intersection of two ranges in an array of `mine` with a halo of one."""
     return slice(
         max(one.start, mine.start) - mine.start + 1, min(one.stop, mine.stop) - mine.start + 1
     )
 
 
 def _line(place: int) -> slice:
-    """Return one row or column, counted from the end where negative."""
+    """Return one row or column; a negative number counts from the end."""
     return slice(place, place + 1 or None)
 
 
 def _ended(pieces: Iterable[Any]) -> Iterator[Any]:
-    """Yield the pieces, and after them the only one of no length."""
+    """Yield the pieces that are not empty, then an empty piece."""
     yield from filter(len, pieces)
     yield b""
 
@@ -2232,8 +2233,8 @@ SPIN_SECONDS, MIN_NAP_SECONDS, MAX_NAP_SECONDS, NAP_SHARE = 80e-6, 50e-6, 1e-3, 
 def _wait(done: Callable[[], bool]) -> None:
     """Return when `done()` is true: spin, then sleep a twentieth of the wait so far.
 
-    A neighbour that is on time is met in the spin. One that is late may have this rank's CPU: to yield it instead
-    gives it to no rank with a scheduler's group of its own, as a session has.
+    Spinning detects a neighbour that is on time. A late neighbour may need this rank's CPU; yielding the CPU
+    would not help a rank in another scheduling group, for example of another session.
     """
     start = time.perf_counter()
     while not done():

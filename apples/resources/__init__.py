@@ -1,9 +1,9 @@
-"""Hosts, the links between them, the list that a user writes, and the shares that a decision gives out.
+"""Hosts, the links between them, the user's host list, and the shares of a decision.
 
 Read in this order: `host` (one `Host`; a `ResourceSet` is an ordered tuple of them: strip neighbours),
-`network` (`Link`, and `Network`, which answers for any pair without storing pairs), `host_list` (the
-TOML file, checked), `schedule` (schedules, estimates and rejections: the values that rooms exchange),
-`apportionment` (whole shares of a whole) and `distances` (the relative cost of a byte between two hosts).
+`network` (`Link`, and `Network`, which gives the link of any pair without storing pairs), `host_list` (the
+TOML file, checked), `schedule` (schedules, estimates and rejections: the values that packages exchange),
+`apportionment` (integer parts of a total) and `distances` (the relative cost of a byte between two hosts).
 """
 
 from apples import lazy

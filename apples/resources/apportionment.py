@@ -1,8 +1,8 @@
-"""Whole parts of a whole: apportionment by largest remainder (Hamilton's method), and equal parts.
+"""Integer parts of a total: apportionment by largest remainder (Hamilton's method), and equal parts.
 
-Rows of a grid, ranks of a host and CPUs of a machine are all given out in whole numbers. It is done here and
-nowhere else, so that two sides of a protocol that each work out a partition come to the same. The module needs
-the standard library only: the ranks of a running job use it too.
+Rows of a grid, ranks of a host and CPUs of a machine are integers. Only this module rounds them, so that two
+sides of a protocol that compute the same partition get the same result. It needs the standard library only,
+because the ranks of a running job use it too.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 
 def apportion(total: int, weights: Sequence[float], least: Sequence[int]) -> list[int]:
-    """Return whole parts of `total` in proportion to `weights`, at least `least` each.
+    """Return integer parts of `total` in proportion to `weights`, at least `least` each.
 
     Raises
     ------
     ValueError
-        The sum of `least` is more than there is.
+        The sum of `least` exceeds `total`.
 
     Examples
     --------
@@ -33,17 +33,17 @@ def apportion(total: int, weights: Sequence[float], least: Sequence[int]) -> lis
 def largest_remainder(
     quotas: Sequence[float], total: int, least: Sequence[int] | None = None
 ) -> list[int]:
-    """Return quotas as whole parts that add up to `total`.
+    """Return quotas as integer parts that add up to `total`.
 
-    Each quota is cut to its whole part, or raised to its least; what is missing then goes, one at a time, to the
-    part furthest below its quota, and what is too much is taken from the part furthest above. Of equals the first.
+    Each quota is rounded down, or raised to its least. Missing units then go, one at a time, to the part furthest
+    below its quota; excess units are taken from the part furthest above. Ties go to the first part.
 
     Parameters
     ----------
     quotas
-        What each part would be if it need not be whole, at least 0.
+        The exact size of each part, at least 0.
     least
-        The least of each part, 0 where not given; together at most `total`.
+        Least size of each part; None: 0. Their sum is at most `total`.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def largest_remainder(
 
 
 def equal_parts(total: int, count: int) -> list[int]:
-    """Return `total` in `count` whole parts as equal as can be, the larger parts first.
+    """Return `total` in `count` integer parts as equal as possible, the larger parts first.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Relative cost of a byte between two hosts, for everything that places tasks by communication.
+"""Relative cost of a byte between two hosts, for the placement of tasks by communication.
 
 `host_distances` makes the table from hosts and their links. A machine, a site and the links between sites are
-three levels; a link that a user wrote or a run measured counts more than its level.
+three levels; a link from a user or a measurement takes precedence over its level.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 
 class Located(Protocol):
-    """A host. Ranks load this file, so it does without `apples.resources.Host`, which loads pydantic."""
+    """A host. Ranks load this file, so it does not import `apples.resources.Host`, which loads pydantic."""
 
     @property
     def name(self) -> str:
@@ -24,7 +24,7 @@ class Located(Protocol):
 
     @property
     def reached_at(self) -> str:
-        """Its address; parts of one machine have the same."""
+        """Its address; all parts of a machine have the same."""
 
 
 class TimedLink(Protocol):
@@ -32,36 +32,36 @@ class TimedLink(Protocol):
 
     @property
     def assumed(self) -> bool:
-        """Whether nobody wrote or measured it."""
+        """Whether it is neither written by a user nor measured."""
 
     def seconds(self, size: float, /) -> float:
-        """Return the seconds that a message of so many bytes takes."""
+        """Return the seconds of a message of `size` bytes."""
 
 
 H = TypeVar("H", bound=Located)
 
 HostDistances = Mapping[str, Mapping[str, float]]
-"""Host -> other host -> what a byte between them costs, where one between the nearest two costs 1."""
+"""Host -> other host -> cost of a byte between them, relative to the nearest two hosts (1)."""
 
 NEAR = 0.05
-"""What a byte inside a machine costs, where one between the nearest two machines costs 1."""
+"""Cost of a byte inside a machine, relative to the nearest two machines (1)."""
 
 MESSAGE = 1 << 16
-"""Bytes of the message whose time is compared: so many that latency counts and does not decide."""
+"""Bytes of the message that is compared: large enough that latency counts without dominating."""
 SITE = 10.0
-"""How much farther hosts of two sites are than those of one, where nobody wrote or measured it."""
+"""Distance of hosts of two sites, relative to hosts of one site, if no link is written or measured."""
 DIGITS = 4
 
 
 def tells(distances: HostDistances) -> bool:
-    """Whether there is anything to choose by: some hosts are nearer to each other than others."""
+    """Whether the distances differ, so that a placement can use them."""
     return len({far for row in distances.values() for far in row.values()}) > 1
 
 
 def between(places: Sequence[str], distances: HostDistances) -> list[list[float]]:
-    """Return the distances between places, each on the host of that name: what `PlacementProblem` takes.
+    """Return the distances between places, each on the host of that name, as `PlacementProblem` needs them.
 
-    A place is 0 from itself; hosts that nobody knows a distance of are as far as the nearest two are.
+    The diagonal is 0. Hosts without a known distance are as far apart as the nearest two hosts.
 
     Examples
     --------
@@ -80,14 +80,14 @@ def between(places: Sequence[str], distances: HostDistances) -> list[list[float]
 def host_distances(
     hosts: Sequence[H], link: Callable[[H, H], TimedLink]
 ) -> dict[str, dict[str, float]]:
-    """Return how far each two of some hosts are from each other, as far as their links are known.
+    """Return the distance of each pair of hosts, as far as their links are known.
 
     Parameters
     ----------
     link
-        Returns the link from one host to another, as it was written, measured or forecast. One that is only
-        assumed is not believed: hosts of one site are then as far as the farthest known pair of one site, hosts of
-        two sites at least `SITE` times as far.
+        Returns the link from one host to another: written, measured or forecast. An assumed link is ignored:
+        hosts of one site then have the largest known distance inside a site, hosts of two sites at least `SITE`
+        times it.
 
     Examples
     --------
@@ -117,12 +117,12 @@ def host_distances(
 
 
 def _apart(one: Located, other: Located) -> bool:
-    """Whether two hosts of a list are two machines: parts of one are reached at one address."""
+    """Whether two hosts of a list are on different machines: parts of one machine have the same address."""
     return one.reached_at != other.reached_at
 
 
 def _relative(seconds: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Return distances beside the least; those inside a machine, 0 until here, get theirs."""
+    """Return distances relative to the least; hosts inside a machine, so far 0, get `NEAR`."""
     nearest = min((far for row in seconds.values() for far in row.values() if far), default=1.0)
     return {
         one: {

@@ -1,4 +1,4 @@
-"""`Host`: one machine, or a part of one, as the application would use it."""
+"""`Host`: one machine, or a part of one, as the application uses it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_PATTERN = r"^([^\x00-\x1f\x7f-][^\x00-\x1f\x7f]*)?$"
 SOCKET_PATTERN = r"^(/[^\x00-\x1f\x7f]*)?$"
 USER_PATTERN = r"^([A-Za-z0-9_][A-Za-z0-9._@+-]*)?$"
 PROGRAM_PATTERN = r"^([^\x00-\x1f\x7f'\"`$\\!-][^\x00-\x1f\x7f'\"`$\\!]*)?$"
-"""A path that is quoted wherever a shell sees it, and holds nothing that any shell reads inside quotes."""
+"""A path that is safe inside quotes in any shell."""
 ALLOCATION_PATTERN = r"^[0-9]{0,18}$"
 
 
@@ -30,12 +30,12 @@ def _below_home(path: object) -> object:
 
 
 def _unit(unit: str) -> Any:
-    """Return the annotation that puts a unit into the schema of a field."""
+    """Return an annotation that adds a unit to the schema of a field."""
     return Field(json_schema_extra={"unit": unit})
 
 
 def _socket_path(value: object) -> object:
-    """Reject an address of a network: a daemon listens on its own host only."""
+    """Reject an address of a network, because a daemon listens only on its own host."""
     if isinstance(value, str) and value and not value.startswith("/"):
         raise PydanticCustomError(
             "value_error",
@@ -46,7 +46,7 @@ def _socket_path(value: object) -> object:
 
 
 def _each_once(cpus: tuple[int, ...]) -> tuple[int, ...]:
-    """Refuse a CPU that is named twice: it would count as two."""
+    """Raise an error for a CPU that is named twice, because it would count as two."""
     if len(set(cpus)) < len(cpus):
         raise PydanticCustomError("value_error", "must name each CPU once")
     return cpus
@@ -56,7 +56,7 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=253)]
 Address = Annotated[str, Field(pattern=ADDRESS_PATTERN, max_length=253)]
 Text = Annotated[str, Field(pattern=TEXT_PATTERN, max_length=4096)]
 LEAST, MOST = 1e-15, 1e15
-"""Positive numbers of a host list lie between: whatever is computed from them stays finite."""
+"""Range of positive numbers in a host list, so that all computed values stay finite."""
 Socket = Annotated[
     str, BeforeValidator(_socket_path), Field(pattern=SOCKET_PATTERN, max_length=4096)
 ]
@@ -80,39 +80,39 @@ class Host:
     Attributes
     ----------
     name
-        How plans and reports call it.
+        Name in plans and reports.
     address
-        Where it is reached; the name when empty.
+        Network address; empty: the name.
     site
-        The site whose network it is on.
+        The site of its network.
     slots
         Ranks that share its strip equally.
     cpus
-        CPUs of this machine it stands for (local actuator); empty: any.
+        CPUs of this machine that form the host (local actuator); empty: any.
     seconds_per_point
-        Dedicated processor seconds one slot needs for one grid point; None when nobody measured it.
+        Dedicated processor seconds that a slot needs for one grid point; None: not measured.
     cpu
         Static share of a CPU that one of our processes gets, in (0, 1].
     free_memory
-        Bytes; None when not given.
+        Bytes; None: not given.
     platform
         Matched against the platforms of an implementation, such as ``x86_64``.
     cost_per_second
-        What a second of the whole host costs, in the user's currency.
+        Cost of a second of the whole host, in the user's currency.
     start_seconds
-        From a launch until the program is ready there; what runs took beyond it is added. None: what
-        they typically take elsewhere, 0 where nothing is known.
+        From a launch until the program is ready there; measured excess of earlier runs is added. None: the
+        typical time elsewhere, 0 if unknown.
     queue_seconds
-        How long a batch queue is expected to hold it back; None: it is time-shared, and can be had now.
+        Expected wait in a batch queue; None: the host is time-shared and available now.
     owner_first
-        Whether a scheduler that migrates jobs is to leave it at once when others want its processors.
+        Whether a scheduler that migrates jobs should leave the host at once when others use its processors.
     topologyd
-        Path of the socket of the topology daemon that gives its CPUs to jobs which share it; empty: none does.
+        Path of the socket of the topology daemon that gives its CPUs to jobs that share it; empty: no daemon.
     user, python, directory
-        How to work there: login, interpreter, working directory; empty: what ssh takes, the path of
-        this interpreter, the home directory.
+        Login, interpreter and working directory on the host; empty: ssh's default, the path of this interpreter,
+        the home directory.
     allocation
-        Number of the Slurm job by whose steps it is reached; empty: it is reached by ssh.
+        Number of the Slurm job that reaches it by job steps; empty: it is reached by ssh.
 
     Examples
     --------
@@ -245,7 +245,7 @@ class Host:
     ] = ""
 
     def __repr__(self) -> str:
-        """Return the name, and the fields that are not as by default."""
+        """Return the name, and the fields with other than default values."""
         words = [
             f"{known.name} {value}"
             for known in fields(self)[1:]
@@ -255,12 +255,12 @@ class Host:
 
     @property
     def reached_at(self) -> str:
-        """The address, or the name where no address is given."""
+        """The address, or the name if it has no address."""
         return self.address or self.name
 
     @property
     def identity(self) -> str:
-        """What is remembered of a host is filed under: name, address and CPUs, so that two lists do not mix.
+        """The key of stored measurements of a host: name, address and CPUs, so that host lists do not mix.
 
         Examples
         --------
@@ -273,7 +273,7 @@ class Host:
 
 
 ResourceSet = tuple[Host, ...]
-"""Hosts in strip order: each is a neighbour of the one before and the one after."""
+"""Hosts in strip order: each is a neighbour of the previous and the next host."""
 
 
 def names(resources: Iterable[Host]) -> tuple[str, ...]:

@@ -52,7 +52,7 @@ class LinkEntry(DefaultLink):
     )
 
     def pairs(self) -> Sequence[tuple[str, str]]:
-        """Return the directed pairs of names the entry speaks of; none when it is incomplete."""
+        """Return the directed pairs of names of the entry; empty if it is incomplete."""
         if self.between and not (self.source or self.target):
             a, b = self.between
             return ((a, b), (b, a))
@@ -61,7 +61,7 @@ class LinkEntry(DefaultLink):
         return ()
 
     def ends(self) -> Iterator[tuple[str, str]]:
-        """Yield every name the entry speaks of, with the field it stands in."""
+        """Yield every name in the entry, with its field."""
         if self.between:
             yield from (("between", name) for name in self.between)
         if self.source:
@@ -133,9 +133,9 @@ class HostList:
     network
         Links between any two of them.
     ssh_config
-        Path of an ssh configuration, or empty.
+        Path of an ssh configuration; may be empty.
     source
-        The file it came from, or empty.
+        Path of its file; may be empty.
     """
 
     hosts: tuple[Host, ...]
@@ -156,16 +156,16 @@ class HostList:
         return iter(self.hosts)
 
     def __len__(self) -> int:
-        """Return how many hosts there are."""
+        """Return the number of hosts."""
         return len(self.hosts)
 
     def __getitem__(self, name: str) -> Host:
-        """Return the host of that name; `KeyError` when there is none."""
+        """Return the host with this name; `KeyError` if none has it."""
         by_name: dict[str, Host] = self.__dict__["_by_name"]
         return by_name[name]
 
     def __contains__(self, name: object) -> bool:
-        """Whether a host bears that name."""
+        """Whether a host has this name."""
         return name in self.__dict__["_by_name"]
 
 
@@ -175,8 +175,8 @@ def read_host_list(path: str | Path) -> HostList:
     Raises
     ------
     hat.DocumentError
-        Every problem with its file, line and field: broken TOML, unknown fields, values out of range,
-        two hosts of one name, a link to a name that no host or site bears.
+        The file has problems; each with file, line and field: broken TOML, unknown fields, values out of range,
+        two hosts of one name, a link to an unknown host or site.
     """
     return _host_list(hat.read(path, HostListDocument), str(path))
 

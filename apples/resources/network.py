@@ -1,7 +1,7 @@
-"""`Network`: the link between any two hosts, from what a user wrote about hosts, sites and defaults.
+"""`Network`: the link between any two hosts, from the user's entries for hosts, sites and defaults.
 
-Nothing here grows with the number of pairs: links named by a user are kept as written, the rest is
-answered from the site pair.
+Its size does not grow with the number of pairs: links named by a user are stored as written, the others are
+derived from the pair of sites.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Link:
     assumed: bool = False
 
     def seconds(self, size: float) -> float:
-        """Return the time a message of `size` bytes takes."""
+        """Return the seconds of a message of `size` bytes."""
         return self.latency + size / self.bandwidth
 
 
 NEVER_MEASURED = Link(latency=1e-3, bandwidth=12.5e6, assumed=True)
-"""Where a host list says nothing of any link: 1 ms and 100 Mbit/s, a slow office network."""
+"""The link of a host list without any link: 1 ms and 100 Mbit/s, a slow office network."""
 
 
 def _worst(links: Iterable[Link]) -> Link | None:
@@ -40,10 +40,10 @@ def _worst(links: Iterable[Link]) -> Link | None:
 
 @dataclass(frozen=True)
 class Network:
-    """Directed links by name; a host pair wins over host and site, that over a site pair.
+    """Directed links by name. The first match counts: pair of hosts, host and site, pair of sites.
 
-    A pair nobody wrote about takes `default`; without one, the worst written link of its site pair,
-    else the worst written link at all, marked as assumed.
+    A pair without an entry uses `default`. Without a default it uses the worst written link of its site pair,
+    else the worst written link of all, marked as assumed.
     """
 
     links: dict[tuple[str, str], Link] = field(default_factory=dict)
@@ -54,16 +54,16 @@ class Network:
     )
 
     def __repr__(self) -> str:
-        """Return how many links there are."""
+        """Return the number of links."""
         default = f", else {self.default}" if self.default else ""
         return in_one_line(self, f"{counted(len(self.links), 'directed link')}{default}")
 
     def link(self, source: Host, target: Host) -> Link:
-        """Return the link a message from `source` to `target` takes."""
+        """Return the link of a message from `source` to `target`."""
         return self.host_link(source, target) or self.site_link(source.site, target.site)
 
     def host_link(self, source: Host, target: Host) -> Link | None:
-        """Return what was written of exactly these hosts, or of one of them and the other's site."""
+        """Return the written link of these two hosts, or of one of them and the other's site."""
         links = self.links
         return (
             links.get((source.name, target.name))
@@ -72,12 +72,12 @@ class Network:
         )
 
     def site_link(self, source: str, target: str) -> Link:
-        """Return what holds between two sites where nothing is written of the hosts themselves."""
+        """Return the link between two sites, for hosts without their own entry."""
         known = self.links.get((source, target)) or self.default
         return known or self._assume(source, target)
 
     def named(self) -> Iterator[str]:
-        """Yield the names that links were written for."""
+        """Yield the names that written links use."""
         for pair in self.links:
             yield from pair
 

@@ -1,7 +1,7 @@
-"""What the subsystems hand one another: `Rectangle`, `Allocation`, `Schedule`, `Rejection`, `Estimate`.
+"""The values that packages exchange: `Rectangle`, `Allocation`, `Schedule`, `Rejection`, `Estimate`.
 
-All frozen. A schedule may be infeasible: a planner never repairs what it solved, a filter refuses it
-with a `Rejection` that carries the two numbers it compared.
+All are frozen. A schedule may be infeasible: a planner never repairs its solution; a filter rejects it
+with a `Rejection` that has the two compared numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from apples.ui.units import counted, duration, in_one_line, some
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """Rows ``first_row`` to ``first_row + rows - 1`` of the grid, in some columns that are counted likewise."""
+    """Rows ``first_row`` to ``first_row + rows - 1`` of the grid, in a range of columns counted likewise."""
 
     first_row: int
     rows: int
@@ -24,27 +24,27 @@ class Rectangle:
 
     @property
     def points(self) -> int:
-        """How many points of the grid it has."""
+        """Number of grid points in it."""
         return self.rows * self.columns
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one host computes of the grid, by one implementation: a strip, or a rectangle.
+    """The part of the grid that one host computes, by one implementation: a strip, or a rectangle.
 
     Attributes
     ----------
     host
         The host.
     rows
-        Rows of its strip, whole unless a planner says otherwise; of a host that has a rectangle, the rows of the
-        whole grid's width that have as many points (A_i / columns).
+        Rows of its strip, an integer unless a planner gives a fraction. For a rectangle: the rows of the whole
+        grid's width that have as many points (A_i / columns).
     implementation
         The template's implementation that runs there.
     rectangle
-        Its rectangle; None where it has a strip.
+        Its rectangle; None for a strip.
     threads
-        Threads of the one process that computes it, where the implementation is by threads; 0: it is by ranks.
+        Threads of the one process that computes it, if the implementation uses threads; 0: it uses ranks.
     """
 
     host: Host
@@ -59,12 +59,12 @@ class Allocation:
 
     @property
     def height(self) -> float:
-        """Rows of the grid that it has a part of: the strip's, or the rectangle's."""
+        """Number of grid rows of the strip or of the rectangle."""
         return self.rectangle.rows if self.rectangle else self.rows
 
     @property
     def ranks(self) -> int:
-        """How many processes share it, cut by rows: the host's slots, but never more than there are rows."""
+        """Number of processes that share it by rows: the host's slots, but at most the number of rows."""
         return 1 if self.threads else max(1, min(self.host.slots, int(self.height)))
 
 
@@ -81,16 +81,16 @@ def _of(implementation: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One application's mapping to hosts, in strip order; of rectangles column by column.
+    """One application's mapping to hosts, in strip order; rectangles column by column.
 
     Attributes
     ----------
     allocations
-        One for each host used: all have strips, neighbours side by side, or all have rectangles.
+        One for each host used. All have strips, neighbours side by side, or all have rectangles.
     planner
-        Who made it.
+        Name of the planner.
     dropped
-        Hosts of the set that the planner left without work.
+        Hosts of the set without work in the plan.
     """
 
     allocations: tuple[Allocation, ...]
@@ -114,29 +114,29 @@ class Schedule:
 
     @property
     def threads(self) -> int:
-        """Threads of the one process that computes all of it on its one host; 0: it is computed by ranks."""
+        """Threads of the one process that computes the whole grid on its only host; 0: ranks compute it."""
         return sum(allocation.threads for allocation in self.allocations)
 
     @property
     def rectangles(self) -> tuple[Rectangle, ...]:
-        """The rectangle of each host; none where the schedule is of strips."""
+        """The rectangle of each host; empty for a schedule of strips."""
         return tuple(one.rectangle for one in self.allocations if one.rectangle is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why hosts or a schedule were refused.
+    """The reason for rejecting hosts or a schedule.
 
     Attributes
     ----------
     hosts
-        Names, in the order they were considered.
+        Names, in the order of consideration.
     reason
-        One sentence with the numbers in it.
+        One sentence with the numbers.
     figures
-        The two numbers compared, in base units: what was found, what would do.
+        The two compared numbers in base units: the value and the limit.
     filter
-        Which filter said no: ``access``, ``memory``, ``negative_strip`` and so on.
+        Name of the filter: ``access``, ``memory``, ``negative_strip`` and so on.
     """
 
     hosts: tuple[str, ...]
@@ -146,7 +146,7 @@ class Rejection:
 
 
 class NoFeasiblePlanError(InfeasibleError):
-    """No candidate is left; carries every `Rejection` that led here, and what would help."""
+    """No candidate remains; has every `Rejection` that led here, and a remedy."""
 
     code = "no-feasible-plan"
 
@@ -167,7 +167,7 @@ class NoFeasiblePlanError(InfeasibleError):
 
 @dataclass(frozen=True, slots=True)
 class HostEstimate:
-    """What one host is predicted to do in one iteration; seconds and bytes."""
+    """The prediction of one host's iteration: seconds and bytes."""
 
     host: Host
     rows: float
@@ -191,7 +191,7 @@ class HostEstimate:
 
 @dataclass(frozen=True, slots=True)
 class IntervalBasis:
-    """What the interval of an estimate rests on.
+    """The data behind the interval of an estimate.
 
     Attributes
     ----------
@@ -200,10 +200,10 @@ class IntervalBasis:
     mean_seconds
         Predicted seconds of the whole execution without the user's risk: the middle of the interval.
     runs
-        Past runs of this class that the interval is made of.
+        Number of past runs of this class in the interval's data.
     inside, of
-        How many of the last runs of this class ended inside the interval that the runs before them ask for, and of
-        how many.
+        Number of the last runs of this class that ended inside the interval predicted from the runs before them,
+        and the number of those last runs.
     """
 
     set_class: str
@@ -220,30 +220,30 @@ class Estimate:
     Attributes
     ----------
     schedule
-        What was estimated.
+        The estimated schedule.
     hosts
         One entry for each host, in strip order.
     iterations
-        How many iterations the run takes.
+        Number of iterations.
     iteration_seconds
-        The largest T_i, with the user's risk taken.
+        The largest T_i, including the user's risk.
     cost
         Cost per second of the hosts used, times the time they are held: start and execution.
     speedup
-        How many times faster than the reference: the best host alone; None where nothing runs alone.
+        Ratio to the time of the best single host; None if no single host can run it.
     interval
-        Seconds of the whole execution between which four runs of five are to end, the prediction among them;
-        None until the estimate is chosen.
+        Seconds of the whole execution between which four of five runs should end; includes the prediction. None
+        until the estimate is chosen.
     basis
-        What the interval rests on; None until the estimate is chosen.
+        The data behind the interval; None until the estimate is chosen.
     value
-        What `best` minimises.
+        The value that `best` minimises.
     wait_seconds
-        How long a queue is expected to hold the resources back; costs nothing.
+        Expected wait in a queue; it costs nothing.
     start_seconds
-        From the launch until the program is ready on the slowest of the hosts; they are paid for meanwhile.
+        From the launch until the program is ready on the slowest host; the hosts are paid for meanwhile.
     borders, border_seconds
-        The hosts at each border, by name, and the seconds of one transfer there, in strip order.
+        The hosts at each border, by name, and the seconds of a transfer there, in strip order.
     """
 
     schedule: Schedule
@@ -266,7 +266,7 @@ class Estimate:
 
     @property
     def summary(self) -> str:
-        """The hosts with their rows, and the predicted seconds, in few words."""
+        """The hosts with their rows, and the predicted seconds, in short form."""
         shares = some([share_words(one) for one in self.hosts])
         return (
             f"{shares}: {duration(self.iteration_seconds)} an iteration, "

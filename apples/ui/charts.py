@@ -1,8 +1,8 @@
-"""One grammar for every chart: lanes of marks over a common scale, drawn as SVG.
+"""All charts: lanes of marks over a common scale, drawn as SVG.
 
-A caller declares lanes and marks in the units of its data; only this module computes places. Across,
-places are percentages of the width; letters and heights are pixels. There is no ``viewBox``, so letters
-keep their size on a telephone and on paper. All text is escaped.
+A caller declares lanes and marks in the units of its data; only this module computes positions. Horizontal
+positions are percentages of the width; text and heights are in pixels. The SVG has no ``viewBox``, so text
+keeps its size on a telephone and on paper. All text is escaped.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ Words = Sequence[Formatted]
 
 MAX_NAME = 18
 LINE, GAP, LETTER = 16.0, 4.0, 7.0
-"""Pixels of a line of text, between parts of a lane, and across a letter of the legend."""
+"""Pixels of a line of text, between the parts of a lane, and of a letter of the legend."""
 NARROWEST = 240.0
-"""Pixels across the plot of a page of 320 pixels: the legend fits into it."""
+"""Width in pixels of the plot on a page of 320 pixels; the legend must fit into it."""
 STRETCH = 1000
-"""Units across a path."""
+"""Horizontal units of a path."""
 SEEN = 0.15
 """Pixels below which a box of a path is not drawn."""
 MIN_WIDTH = 0.1
-"""Percent of the width that a box has at least: SVG draws no outline of an empty one."""
+"""Least width of a box in percent: SVG draws no outline of an empty box."""
 ARROWS = {"plan": "end-plan", "run": "end-run", "band": "end-plan", "whisker": "end-ink"}
-"""Classes of boxes and lines that end in an arrow where they go on beyond the axis, and its class."""
+"""Classes of boxes and lines -> the class of the arrow at their end if they extend beyond the axis."""
 UNITS = (
     (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"),
 )  # fmt: skip
 
 
 def time_unit(span: float, largest: str = "d") -> tuple[float, str]:
-    """Return the unit of an axis of this many seconds, its size and its name, and none above `largest`.
+    """Return the unit of an axis of this many seconds, its size and its name; at most the unit `largest`.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def time_unit(span: float, largest: str = "d") -> tuple[float, str]:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from `low` to `limit`; a value beyond is drawn at its end, with an arrow.
+    """An axis from `low` to `limit`; a value beyond it is drawn at its end, with an arrow.
 
     `unit` is the size and the name of the unit in which the axis is printed.
 
@@ -78,21 +78,21 @@ class Scale:
         return cls(largest * 1.02 if largest > 0 else 1.0)
 
     def timed(self, largest: str = "d") -> Scale:
-        """Return the same axis, of seconds, in the unit that suits its length."""
+        """Return the same axis of seconds in the unit that suits its length."""
         return replace(self, unit=time_unit(self.limit - self.low, largest))
 
     def at(self, value: float) -> float:
-        """Return the place of a value in percent."""
+        """Return the position of a value in percent."""
         if math.isnan(value):
             return 0.0
         return 100.0 * min(1.0, max(0.0, (value - self.low) / (self.limit - self.low)))
 
     def beyond(self, value: float) -> bool:
-        """Return whether the value does not fit."""
+        """Return whether the value is beyond the axis."""
         return not value <= self.limit
 
     def ticks(self) -> list[float]:
-        """Return values that are round in the unit, from end to end, three to seven of them."""
+        """Return three to seven values that are round in the unit, from end to end."""
         size = self.unit[0]
         low, limit = self.low / size, self.limit / size
         step = 10.0 ** math.floor(math.log10(limit - low))
@@ -113,7 +113,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The band of a lane in a drawing: turns values into percent across and pixels down."""
+    """The band of a lane in a drawing: converts values into horizontal percentages and vertical pixels."""
 
     across: Scale
     up: Scale
@@ -121,22 +121,22 @@ class Place:
     height: float
 
     def x(self, value: float) -> float:
-        """Return the percentage across of a value."""
+        """Return the horizontal percentage of a value."""
         return self.across.at(value)
 
     def y(self, value: float) -> float:
-        """Return the pixels down of a value."""
+        """Return the vertical pixels of a value."""
         return self.top + self.height * (1 - self.up.at(value) / 100)
 
     def path(self, steps: str, kind: str) -> Markup:
-        """Return a path whose steps are units across (`STRETCH`) and pixels down from the band's top."""
+        """Return a path; its steps are in horizontal units (`STRETCH`) and in pixels below the band's top."""
         return Markup(
             '<svg y="{:g}" width="100%" height="{:g}" viewBox="0 0 {} {:g}" preserveAspectRatio="none">'
             '<path d="{}" class="{} level"/></svg>'
         ).format(self.top, self.height, STRETCH, self.height, steps, kind)
 
     def steps(self, points: Iterable[tuple[float, float]], end: str = "") -> str:
-        """Return the steps of a line through values; of one value a short dash."""
+        """Return the steps of a line through values; a single value gives a short dash."""
         places = [
             (round(self.x(x) * STRETCH / 100), round(self.y(y) - self.top, 1)) for x, y in points
         ]
@@ -153,7 +153,7 @@ class Place:
 
 
 Mark = Callable[[Place], Markup]
-"""Draws itself in the band of a lane; its places are values of the chart's scale across and the lane's up."""
+"""Draws a mark in the band of a lane. Horizontal positions are in the chart's scale, vertical in the lane's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A straight line from (left, low) to (right, high): a whisker, or upright, a stem."""
+    """A straight line from (left, low) to (right, high): a whisker, or if vertical, a stem."""
 
     left: float
     right: float
@@ -200,7 +200,7 @@ SHAPES = {"diamond": "M0-5.5 5.5 0 0 5.5-5.5 0Z", "arrow": "M0-5 8 0 0 5Z"}
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A round mark, for a prediction; a diamond, for a measurement; or an arrow. Beyond the axis, an arrow."""
+    """A circle for a prediction, a diamond for a measurement, or an arrow. Beyond the axis, an arrow."""
 
     x: float
     kind: str
@@ -220,7 +220,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Lines through points, or with `closed` areas; one element, however many they are."""
+    """Lines through points, or with `closed` areas, as a single element."""
 
     lines: Sequence[Sequence[tuple[float, float]]]
     kind: str
@@ -243,7 +243,7 @@ def area(
 class Boxes:
     """Rectangles (left, right, low, high) in one element.
 
-    `crisp`: their edges are on whole pixels, and each is at least a pixel wide and high.
+    `crisp`: their edges are on whole pixels, and each box is at least a pixel wide and high.
     """
 
     rectangles: Sequence[tuple[float, float, float, float]]
@@ -267,7 +267,7 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """Words at a place; without an anchor on the side that has room."""
+    """Words at a position; without an anchor, on the side that has room."""
 
     x: float
     words: Words
@@ -283,7 +283,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Boxes on each other from the top down, to scale, each (size, kind, words) with its words beside it."""
+    """A stack of boxes from the top down, to scale; each is (size, kind, words) with its words beside it."""
 
     parts: Sequence[tuple[float, str, Words]]
 
@@ -323,7 +323,7 @@ class Lane:
     height
         Pixels of the band; 0: no band.
     up
-        The scale of the band, from its bottom to its top.
+        Scale of the band, from its bottom to its top.
     levels
         Whether the scale is printed left of the drawing, where `.plot.levelled` has room.
     base
@@ -375,7 +375,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An upright line through all lanes, with a word above."""
+    """A vertical line through all lanes, with a word above."""
 
     x: float
     word: str = ""
@@ -384,7 +384,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """An entry of a legend: the class of a box, or of a line, and its word."""
+    """An entry of a legend: the class of a box or line, and its word."""
 
     kind: str
     word: str
@@ -393,20 +393,20 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lanes over a common scale across.
+    """Lanes over a common horizontal scale.
 
     Attributes
     ----------
     name
         Unique on its page, made of letters; empty: the title is the whole label.
     title, description
-        For readers who do not see the chart; the words of all lanes follow the description.
+        For users of screen readers; the words of all lanes follow the description.
     axis
-        Whether the scale across is printed.
+        Whether the horizontal scale is printed.
     ticks
-        Values and their words in place of round values.
+        Values and their words, instead of round values.
     below
-        Words below the scale across.
+        Words below the horizontal scale.
     """
 
     name: str
@@ -459,7 +459,7 @@ class Chart:
         )
 
     def _legend(self) -> tuple[Markup, float]:
-        """Return the entries, in as many lines as the narrowest page needs, and their end."""
+        """Return the entries of the legend, in as many lines as the narrowest page needs, and their end."""
         drawn, x, y = Markup(), 0.0, 0.0
         for key in self.legend:
             swatch = 30.0 if key.line else 14.0
@@ -485,7 +485,7 @@ class Chart:
         drawn = at.path("".join(at.steps([(tick, 1.0), (tick, 0.0)]) for tick, _ in ticks), "grid")
         for tick, word in ticks:
             x = at.x(tick)
-            # Words of the caller are longer: those right of the middle end at their value.
+            # Words of the caller are longer: in the right half they end at their value.
             drawn += _text(x, bottom + 14, [word], "tick", _anchor(x, 4, 60 if self.ticks else 92))
         if self.below:
             drawn += _text(100, bottom + 32, [self.below], "quiet", "end")
@@ -543,7 +543,7 @@ def abbreviated(value: float) -> str:
 
 
 def spread(places: Sequence[float], gap: float, bottom: float) -> list[float]:
-    """Return the places moved as little down or up as keeps them `gap` apart and above `bottom`.
+    """Return the positions, moved as little as possible so that they are `gap` apart and above `bottom`.
 
     Examples
     --------
@@ -561,9 +561,9 @@ def spread(places: Sequence[float], gap: float, bottom: float) -> list[float]:
 
 
 def short(name: str) -> str:
-    """Return a name that fits into a drawing, with both its ends; tables have it whole.
+    """Return a name shortened for a drawing, with its beginning and end; tables show the full name.
 
-    Names that are alike differ by their ends: host numbers, fractions of malleable jobs.
+    Similar names often differ at their end: host numbers, fractions of malleable jobs.
 
     Examples
     --------
@@ -577,7 +577,7 @@ def short(name: str) -> str:
 
 
 def patterns() -> Markup:
-    """Return the patterns that fills refer to: the hatch of plans, and one for each kind of box."""
+    """Return the patterns of fills: the hatch of plans, and a pattern for each kind of box."""
     cuts = {
         "hatch-plan": '<path d="M0 0V7" class="cut"/>',
         "fill-0": "",
@@ -590,7 +590,7 @@ def patterns() -> Markup:
         f'patternTransform="rotate(45)"><rect width="7" height="7" class="{name}"/>{cut}</pattern>'
         for name, cut in cuts.items()
     ]
-    # Constants of this function: no text of a document is in them.
+    # All are constants of this function, so that no text of a document is in them.
     return Markup(  # noqa: S704
         '<svg width="0" height="0" class="defs" aria-hidden="true"><defs>'
         + "".join(forms)
@@ -599,7 +599,7 @@ def patterns() -> Markup:
 
 
 def picture(drawn: Markup, style: str, width: float = 860.0) -> str:
-    """Return a drawing as a file of its own, `style` with it, with room for what stands beside it."""
+    """Return a drawing as a separate SVG file, with its style and with room for text at its edges."""
     height = float(re.search(r' height="([\d.]+)"', drawn).group(1))  # type: ignore[union-attr]
     inner = str(drawn).replace('width="100%"', f'x="64" y="10" width="{width - 100:g}"', 1)
     return (

@@ -1,4 +1,4 @@
-"""What all console scripts share: lazy commands, errors as one line, exit codes, JSON printing."""
+"""The common part of all console scripts: lazy commands, errors as one line, exit codes, JSON printing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOME_AND_CLEAR = "\x1b[H\x1b[2J"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A command: where its object is, its line in the help, and the section it stands in."""
+    """A command: the location of its object, its line in the help, and its section there."""
 
     place: str
     help: str
@@ -93,7 +93,7 @@ class Context(click.Context):
 
 
 class Command(click.Command):
-    """A command: its answer goes to stdout, all else that is printed to stderr; rules between its options.
+    """A command that prints its answer on stdout and all other output on stderr, with rules between its options.
 
     Parameters
     ----------
@@ -106,18 +106,18 @@ class Command(click.Command):
     def __init__(self, *arguments: Any, rules: tuple[Rule, ...] = (), **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.rules = rules
-        # A command that passes options on to another program passes this one, too.
+        # A command that passes options to another program passes this option, too.
         if not self.context_settings.get("ignore_unknown_options"):
             self.params.append(_version_option(hidden=True))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Check the rules and call the function, whose prints go to stderr, but for its answer."""
+        """Check the rules and call the function; its prints go to stderr, except its answer."""
         for rule in self.rules:
             rule.check(self, ctx)
         _answers.append(sys.stdout)
         try:
-            # Around the whole command: users' code is called in a dozen places, importing a file
-            # among them, and its prints would break --json.
+            # Around the whole command: users' code is called in a dozen places, also when a file is
+            # imported, and its prints would break --json.
             with contextlib.redirect_stdout(sys.stderr):
                 return super().invoke(ctx)
         finally:
@@ -138,12 +138,12 @@ class CommandGroup(click.Group):
 def command(
     name: str | None = None, **settings: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Return the decorator that makes a `Command` of a function; settings as of `click.command`."""
+    """Return the decorator that makes a function a `Command`; settings as of `click.command`."""
     return click.command(name, cls=Command, **settings)
 
 
 class LazyGroup(click.Group):
-    """The commands of a console script; a command's module is imported when the command is asked for."""
+    """The commands of a console script; a command's module is imported when the command is used."""
 
     context_class: type[click.Context] = Context
 
@@ -159,16 +159,16 @@ class LazyGroup(click.Group):
         return [*self.entries]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of a name."""
+        """Import the command of this name."""
         del ctx
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        gc.disable()  # what is imported stays: looking for garbage in it takes a tenth of the start
+        gc.disable()  # imported objects stay, so collecting garbage now would take a tenth of the start
         try:
             return entry.load()
         finally:
-            gc.freeze()  # neither a later collection nor the one at exit looks through it either
+            gc.freeze()  # later collections, also at exit, skip these objects
             gc.enable()
 
     def resolve_command(
@@ -181,7 +181,9 @@ class LazyGroup(click.Group):
         UsageError
             The command, its sub-command, or its option was renamed.
         """
-        own = args[: args.index("--")] if "--" in args else args  # the rest is another program's
+        own = (
+            args[: args.index("--")] if "--" in args else args
+        )  # arguments after -- belong to another program
         words = [word for word in own if not word.startswith("-")]
         options = [f"{own[0]} {word}" for word in own[1:] if word.startswith("--")]
         for old in (" ".join(words[:2]), words[0] if words else "", *options):
@@ -199,7 +201,7 @@ class LazyGroup(click.Group):
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        """Return the names and options that begin so, without importing a command."""
+        """Return the names and options that begin with a text, without importing a command."""
         return [
             *(
                 click.shell_completion.CompletionItem(name, help=entry.help)
@@ -235,7 +237,7 @@ def run(
     Parameters
     ----------
     tables
-        The `click.Context.obj` of every command: names of modules that commands load but do not know.
+        `click.Context.obj` of every command: names of modules that commands load without importing them here.
     renamed
         By a dropped COMMAND, COMMAND SUB-COMMAND or COMMAND --OPTION: the command line that replaces it.
     """
@@ -254,11 +256,11 @@ def run(
 
 
 def _open_standard_files() -> None:
-    """Have input, output and errors where they were closed: what is opened next would be taken for one of them."""
+    """Open closed standard streams, because otherwise the next opened file would take their place."""
     while (handle := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(handle, True)
     os.close(handle)
-    # Python has None for a closed one, and `print(file=None)` prints on the other.
+    # Python has None for a closed stream, and `print(file=None)` prints on another one.
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
@@ -286,7 +288,7 @@ _EXPECTED = (
     KeyboardInterrupt,
     BrokenPipeError,
 )
-"""How a command also ends that works as it should."""
+"""Exceptions that end a command normally."""
 
 
 def _ended(name: str, error: BaseException) -> int:
@@ -319,7 +321,7 @@ def _interrupted(name: str) -> int:
 
 
 def _discard_answer() -> int:
-    """Discard further output of a command whose reader closed the pipe; return exit code 0: that is no error."""
+    """Discard further output after the reader closed the pipe; return exit code 0, because this is no error."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, _answer().fileno())
     os.close(null)
@@ -327,7 +329,7 @@ def _discard_answer() -> int:
 
 
 def _misused(name: str, error: click.ClickException) -> int:
-    """Print why the command line is not accepted, with its usage; return the exit code."""
+    """Print the error of a command line with its usage; return the exit code."""
     unknown = str(error).startswith("No such command")
     parameter = getattr(error, "param", None)
     is_argument = getattr(parameter, "param_type_name", "option") == "argument"
@@ -356,7 +358,7 @@ def _misused(name: str, error: click.ClickException) -> int:
 
 
 def _option_of(error: click.ClickException) -> str:
-    """Return the option, or the name of the argument, that a mistake on the command line is about."""
+    """Return the option or argument that an error of the command line is about."""
     option = getattr(error, "option_name", None) or getattr(error, "param_hint", None)
     parameter = getattr(error, "param", None)
     if option is None and parameter is not None:
@@ -373,7 +375,7 @@ MISUSE_CODES: Mapping[str, str] = {
     "BadOptionUsage": "option-invalid",
     "BadArgumentUsage": "option-invalid",
 }
-"""The code of each kind of mistake on a command line that click finds."""
+"""Type of a click error -> code of our error."""
 
 
 def _wants_json() -> bool:
@@ -395,18 +397,18 @@ def _print_error(text: str) -> None:
     except (OSError, ValueError):  # a user's code may have closed it
         with contextlib.suppress(
             OSError, ValueError
-        ):  # what the stream holds would fail again as Python ends
+        ):  # else the content of the stream's buffer would fail again at Python's exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _refused(name: str, error: BaseException) -> int:
-    """Print a failure, one line a problem and each with its code, and return the exit code."""
+    """Print a failure, one line for each problem with its code; return the exit code."""
     failure = failure_of(error)
     if _wants_json():
         _print_failure(failure)
     elif isinstance(
         error, getattr(sys.modules.get("hat.problem"), "DocumentError", ())
-    ):  # each names its file
+    ):  # each problem has its file
         for problem, line in zip_longest(
             getattr(error, "problems", ()), failure.message.splitlines()
         ):
@@ -421,16 +423,16 @@ def _refused(name: str, error: BaseException) -> int:
 
 # ---------------------------------------------------------------------------- printing
 _answers: list[TextIO] = []
-"""Where a running command's answer goes."""
+"""The stream of a running command's answer."""
 
 
 def say(line: str) -> None:
-    """Print talk on stderr; what would steer a terminal is escaped."""
+    """Print a message on stderr; control characters are escaped."""
     print(escaped(line), file=sys.stderr, flush=True)  # noqa: T201 - the one place that talks
 
 
 def show(text: str) -> None:
-    """Print data on stdout; what would steer a terminal is escaped.
+    """Print data on stdout; control characters are escaped.
 
     If the reader has closed the pipe, the command continues, so that its exit code is that of its work.
     """
@@ -444,7 +446,7 @@ def show(text: str) -> None:
 
 
 def repaint(text: str) -> None:
-    """Show a text in place of all that is on the terminal."""
+    """Replace the whole content of the terminal by a text."""
     answer = _answer()
     answer.write(HOME_AND_CLEAR + escaped(text))
     answer.flush()
@@ -456,12 +458,12 @@ def answers_a_terminal() -> bool:
 
 
 def show_json(document: Mapping[str, Any]) -> None:
-    """Print a JSON document on stdout; NaN and infinity are refused."""
+    """Print a JSON document on stdout; NaN and infinity raise an error."""
     show(json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False))
 
 
 def show_answer(document: Mapping[str, Any], text: str | Callable[[], str], as_json: bool) -> None:
-    """Print the answer of a command: its JSON document, or the text (made only then)."""
+    """Print the answer of a command: its JSON document or its text (a function makes the text only if needed)."""
     if as_json:
         show_json(document)
     elif answer := text if isinstance(text, str) else text():
@@ -469,7 +471,7 @@ def show_answer(document: Mapping[str, Any], text: str | Callable[[], str], as_j
 
 
 def pass_through(text: str) -> None:
-    """Print what another program wrote: as it wrote it, but that no terminal is steered by it."""
+    """Print the output of another program unchanged, except for escaped control characters."""
     answer = _answer()
     try:
         answer.write(escaped(text) if answer.isatty() else text)

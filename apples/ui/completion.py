@@ -1,6 +1,6 @@
-"""What a shell offers for a word that is being typed: the parameters of a template.
+"""Shell completion of the parameters of a template.
 
-A word that cannot be completed is no error: nothing is offered.
+A word that cannot be completed is no error: the shell then offers no names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 
 def parameters(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the parameters of the template that begin so."""
+    """Return the parameters of the template that begin with the incomplete text."""
     with contextlib.suppress(Exception):
         import hat  # noqa: PLC0415
 
@@ -25,5 +25,5 @@ def parameters(ctx: click.Context, _parameter: click.Parameter, incomplete: str)
 
 
 def beginning_with(beginning: str, names: Iterable[str]) -> list[str]:
-    """Return the names that begin so."""
+    """Return the names that begin with a text."""
     return [name for name in names if name.startswith(beginning)]

@@ -18,7 +18,7 @@ class SettingEntry(TypedDict):
     setting: str
     """Name of the setting."""
     value: str
-    """Value; of a built-in one in words, empty: none."""
+    """Value; a built-in value in words; empty: none."""
     source: str
     """File, ``$VARIABLE`` or ``built in``."""
 

@@ -1,4 +1,4 @@
-"""Numbers as pages show them: each carries the value of the document that it stands for."""
+"""Numbers on pages: each includes the exact value of the document."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ UNKNOWN = "not known"
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number of the document, and how a person reads it."""
+    """A number of the document and its readable form."""
 
     value: float
     text: str
 
     def __html__(self) -> Markup:
-        """Return the number as HTML that holds its value too."""
+        """Return the number as HTML that includes its exact value."""
         return Markup('<data value="{}">{}</data>').format(repr(self.value), self.text)
 
 
@@ -34,19 +34,19 @@ CLASSES = {"alone": "on one host alone", "site": "on one site", "sites": "on sev
 
 
 def coverage_words(coverage: Mapping[str, Any] | None) -> str:
-    """Return how the last promises to runs like one held; empty where nothing was promised of it."""
+    """Return the share of kept promises among the last similar runs; empty if no run had a promise."""
     pattern, numbers = _coverage(coverage)
     return pattern.format(*(number.text for number in numbers))
 
 
 def coverage_sentence(coverage: Mapping[str, Any] | None) -> Markup:
-    """Return the same for a page."""
+    """Return the share of kept promises for a page."""
     pattern, numbers = _coverage(coverage)
     return sentence(pattern, *numbers)
 
 
 def _coverage(coverage: Mapping[str, Any] | None) -> tuple[str, list[Number]]:
-    """Return a pattern and the numbers that go into it."""
+    """Return a pattern and the numbers for it."""
     if coverage is None:
         return "", []
     like = CLASSES.get(coverage["class"], "like this")
@@ -59,7 +59,7 @@ def _coverage(coverage: Mapping[str, Any] | None) -> tuple[str, list[Number]]:
 
 
 def seconds(value: float | None) -> Formatted:
-    """Return seconds in the unit that suits them; words where nobody knows them."""
+    """Return seconds in the unit that suits them; words for an unknown value."""
     return _formatted(value, duration)
 
 
@@ -74,7 +74,7 @@ def size(value: float | None) -> Formatted:
 
 
 def share(value: float | None) -> Formatted:
-    """Return a share of one, two decimals: a CPU, a ratio whose denominator stands beside it."""
+    """Return a fraction with two decimals, for example a share of a CPU."""
     return _formatted(value, lambda number: f"{number:.2f}")
 
 
@@ -99,14 +99,14 @@ def number(value: float | None) -> Formatted:
 
 
 def moment(time: float | None) -> str:
-    """Return when something was, in this machine's time; empty where nobody knows."""
+    """Return a time in this machine's time zone; empty if it is unknown."""
     if time is None:
         return ""
     return datetime.fromtimestamp(time).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def exact(value: str | float | bool) -> Formatted:
-    """Return a setting as it was given."""
+    """Return a setting as the user gave it."""
     if isinstance(value, str | bool):
         return str(value)
     return _formatted(value, str)
@@ -129,7 +129,7 @@ def _signed(value: float) -> str:
 
 
 def sentence(form: str, /, *parts: object, **named: object) -> Markup:
-    """Return a sentence with its parts put in: numbers marked, all else escaped."""
+    """Return a sentence with its parts inserted: numbers with their values, other parts escaped."""
     return Markup(form).format(*parts, **named)  # noqa: S704 - `form` is a constant of the caller
 
 

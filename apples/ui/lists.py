@@ -30,7 +30,7 @@ class ListPart:
 
 
 def part_of(entries: Sequence[Entry], page: int, size: int) -> ListPart:
-    """Return a page of a list; the nearest page if there is no such page.
+    """Return a page of a list; the nearest page if the number is out of range.
 
     Examples
     --------

@@ -40,12 +40,12 @@ NO_FILE = "no such file"
 def files_of(
     hosts: Path | None, template: Path | None, user: Path | None
 ) -> tuple[Path, Path, Path | None]:
-    """Return the files of an application: those named, else those of the current folder; a user's may be missing.
+    """Return the files of an application: named files, else those of the current folder; a user's may be missing.
 
     Raises
     ------
     hat.DocumentError
-        All that are not there.
+        Files are missing; with one problem for each.
     """
     own = Path("user.toml")
     named = {"--hosts": hosts, "--template": template, "--user": user}
@@ -71,7 +71,7 @@ def files_of(
 
 
 def is_missing(path: Path) -> bool:
-    """Whether there is no such file; what else may be wrong with it, its reader says."""
+    """Whether a file does not exist. Its reader reports other problems."""
     try:
         path.stat()
     except FileNotFoundError:

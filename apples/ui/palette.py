@@ -1,7 +1,7 @@
-"""The colours of every page, measured: at least 3:1 on their paper, and apart for all eyes.
+"""The colours of every page, with measured contrast: at least 3:1 on their background, distinct for all viewers.
 
-Two series, plan and run, have the same colours everywhere. Colour is never alone: a word, a shape or a
-pattern says the same. `tests/ui/test_palette.py` recomputes contrasts and distances.
+Two series, plan and run, have the same colours everywhere. Colour is never the only sign: a word, a shape or a
+pattern has the same meaning. `tests/ui/test_palette.py` recomputes contrasts and distances.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ DARK: Colours = {
 }
 
 FILLS = ("compute", "communicate", "wait", "other")
-"""The fills of up to four kinds of box, in order; each has a pattern of its own too."""
+"""The fills of up to four kinds of box, in order; each also has its own pattern."""
 
 
 def css() -> str:
-    """Return the colours as custom properties: light, dark where the reader asks for it, light in print."""
+    """Return the colours as custom properties: light, dark if the reader prefers it, light in print."""
     light, dark = (
         "".join(f"--{name}:{value};" for name, value in colours.items())
         for colours in (LIGHT, DARK)
@@ -59,7 +59,7 @@ def css() -> str:
 
 
 def fixed(style: str) -> str:
-    """Return a style with the light colours in place of the custom properties, as pictures of charts need it."""
+    """Return a style with the light colours instead of custom properties, for pictures of charts."""
     return re.sub(
         r"var\(--(\w+)\)", lambda found: LIGHT.get(found.group(1), found.group(0)), style
     )

@@ -69,10 +69,10 @@ def number(least: float | None = None, most: float | None = None) -> click.Param
 
 
 class _Checked(click.Parameter):
-    """A parameter whose error carries the rejected value."""
+    """A parameter with the rejected value in its error."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Convert a value; an error carries it as `rejected_value`."""
+        """Convert a value; an error has it as `rejected_value`."""
         try:
             return super().type_cast_value(ctx, value)
         except click.BadParameter as error:
@@ -94,7 +94,7 @@ class Argument(_Checked, click.Argument):
     """An argument; its help shows its default, or that it is required."""
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """Return the name; brackets mean that it may be missing."""
+        """Return the name; brackets mean that it is optional."""
         if self.metavar is None or self.required or self.metavar.startswith("["):
             return super().make_metavar(ctx)
         return f"[{self.metavar}]"
@@ -140,13 +140,13 @@ class Excludes:
 
 
 class Requires:
-    """A rule: an option or argument applies only with any of others, typed or from the environment."""
+    """A rule: an option or argument requires one of several others, typed or from the environment."""
 
     def __init__(self, name: str, *needs: str) -> None:
         self.name, self.needs = name, needs
 
     def check(self, command: click.Command, ctx: click.Context) -> None:
-        """Raise `UsageError` if it is typed and none of the others is given."""
+        """Raise `UsageError` if it is typed without any of the others."""
         if _source(command, ctx, self.name) is not TYPED:
             return
         if not any(_source(command, ctx, name) in GIVEN for name in self.needs):
@@ -159,7 +159,7 @@ class Requires:
 
 
 class Only:
-    """A rule: with an option or argument no others than these are typed.
+    """A rule: an option or argument allows only the listed others.
 
     For the option of a mode, for example ``--status``: a new option of the command is rejected in that mode until
     the rule names it.
@@ -169,7 +169,7 @@ class Only:
         self.name, self.others = name, others
 
     def check(self, command: click.Command, ctx: click.Context) -> None:
-        """Raise `UsageError` if it is typed, and one that does not apply with it."""
+        """Raise `UsageError` if it is typed together with an option or argument that does not apply."""
         for name in self.rejected(command):
             Excludes(self.name, name).check(command, ctx)
 
@@ -189,7 +189,7 @@ GIVEN = (TYPED, ParameterSource.ENVIRONMENT)
 
 
 def parameter_of(command: click.Command, name: str) -> click.Parameter:
-    """Return the parameter that has an option's name or, for an argument, its metavar or upper-case name."""
+    """Return the parameter with an option's name or, for an argument, its metavar or upper-case name."""
     for parameter in command.params:
         if name in {name_of(parameter), *parameter.opts, *parameter.secondary_opts}:
             return parameter
@@ -208,7 +208,7 @@ def _source(command: click.Command, ctx: click.Context, name: str) -> ParameterS
 
 
 def _typed_name(parameter: click.Parameter, name: str, ctx: click.Context) -> str:
-    """Return the option of a pair ``--x/--no-x`` that the value is of; of others their name."""
+    """Return the typed option of a pair ``--x/--no-x``; for other parameters the given name."""
     negated = parameter.secondary_opts and ctx.params[str(parameter.name)] is False
     return parameter.secondary_opts[0] if negated else name
 

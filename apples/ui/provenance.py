@@ -1,4 +1,4 @@
-"""What a report was made by: the command, the versions, the machine. So that it can be made again."""
+"""The origin of a report, so that it can be reproduced: the command, the versions, the machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("apples", "mpich", "mpi4py", "numpy", "numba")
 
 
 def made_by(command: str) -> Document:
-    """Return the command, the moment, versions and the machine; versions only of what is installed."""
+    """Return the command, the time, the versions of installed packages, and the machine."""
     return {
         "command": command,
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -39,7 +39,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _processor() -> str:
-    """Return the processor's own name, or its architecture where Linux does not say."""
+    """Return the model name of the processor, or its architecture if Linux gives no name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

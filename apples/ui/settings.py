@@ -15,7 +15,7 @@ VARIABLES = {
     "token_file": "APPLES_TOKEN_FILE",
     "ca": "APPLES_CA",
 }
-"""Environment variables, which count before the files."""
+"""Environment variables, which take precedence over the files."""
 BUILT_IN = {
     "hosts": "hosts.toml",
     "actuator": "ssh if the host list has other machines, else local",
@@ -23,7 +23,7 @@ BUILT_IN = {
     "token_file": "",
     "ca": "",
 }
-"""The value of each setting that is set nowhere, in words."""
+"""Built-in value of each setting, in words."""
 PATHS = frozenset({"hosts", "scheduler", "token_file", "ca"})
 """Settings that are paths, relative to the folder of their file; a scheduler may be a URL."""
 
@@ -36,7 +36,7 @@ class Setting(NamedTuple):
 
 
 def files() -> tuple[Path, ...]:
-    """Return the files of settings: the current folder's, which counts first, and that of a user with a home."""
+    """Return the files of settings: the current folder's, which takes precedence, and the user's."""
     import platformdirs  # noqa: PLC0415 - most commands ask for no setting
 
     try:
@@ -58,7 +58,7 @@ def setting(name: str) -> str | None:
 
 
 def from_files(name: str) -> str | None:
-    """Return the value of a setting from a file; None if it is set nowhere, or by its variable."""
+    """Return the value of a setting from a file; None if no file sets it or its variable is set."""
     return None if os.environ.get(VARIABLES.get(name, "")) else setting(name)
 
 
@@ -83,7 +83,7 @@ def settings() -> dict[str, Setting]:
 def _of_file(path: Path, *, of_folder: bool) -> Iterator[tuple[str, Setting]]:
     if not path.exists():
         return
-    # pydantic takes longer to load than most commands take, and most folders have no settings.
+    # pydantic takes longer to load than most commands run, and most folders have no settings.
     from apples.ui.settings_file import read  # noqa: PLC0415
 
     for name, value in read(path, of_folder=of_folder).items():

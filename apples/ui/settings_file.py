@@ -36,7 +36,7 @@ class SettingsDocument(hat.StrictTable):
 
 
 class FolderSettings(SettingsDocument):
-    """The file of a folder, which may be another user's: it selects no server that would get this user's token."""
+    """The file of a folder, which may be another user's. It must not name a server that gets this user's token."""
 
     @model_validator(mode="after")
     def _check_no_server(self) -> FolderSettings:
@@ -54,12 +54,12 @@ class FolderSettings(SettingsDocument):
 
 
 def read(path: Path, *, of_folder: bool) -> dict[str, str]:
-    """Return the settings that a file has.
+    """Return the settings in a file.
 
     Raises
     ------
     hat.DocumentError
-        The file is not valid; with every problem. Permanent.
+        The file is invalid; with every problem. Permanent.
     """
     model = FolderSettings if of_folder else SettingsDocument
     return hat.read(path, model).model_dump(exclude_none=True)

@@ -1,8 +1,8 @@
-"""The shell of all pages: a template and a typed model make a page; numbers carry their value, text is escaped.
+"""The shell of all pages: a template and a typed model make a page; numbers include their value, text is escaped.
 
-A saved page is one file: no request, no script, readable from a disk. Each number on it is a `formats.Number`, so
-the page itself says which value of the document it shows: ``<data value=...>`` in text, ``data-value``
-in SVG.
+A saved page is a single file: no requests, no script, readable from a disk. Each number on it is a
+`formats.Number`, so the page includes the exact value of the document: ``<data value=...>`` in text,
+``data-value`` in SVG.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def page(template: str, model: object = NOTHING, frame: object = None) -> str:
     Parameters
     ----------
     template
-        File name. The names differ in all rooms, so that the templates of one room can include those of others.
+        File name. The names are unique over all packages, so that templates can include those of other packages.
     model
-        Object whose public attributes are the names in the template, or a mapping of them.
+        Object with the names of the template as public attributes, or a mapping of names.
     frame
         The `Frame` of a served page; None: a saved page.
     """
@@ -37,7 +37,7 @@ def page(template: str, model: object = NOTHING, frame: object = None) -> str:
 
 
 def page_pieces(template: str, model: object, frame: object) -> Iterator[str]:
-    """Yield a page piece by piece, so that other callers are served in between; parameters as of `page`."""
+    """Yield a page in pieces, so that other requests are served in between; parameters as of `page`."""
     return environment().get_template(template).generate(_names(model), frame=frame)
 
 
@@ -49,7 +49,7 @@ def _names(model: object) -> Mapping[str, object]:
 
 @cache
 def environment() -> Environment:
-    """Return the Jinja environment that finds the templates of all rooms."""
+    """Return the Jinja environment with the templates of all packages."""
     rooms = Path(__file__).parents[1]
     made = Environment(
         loader=FileSystemLoader(sorted(rooms.glob("*/templates"))),
@@ -71,7 +71,7 @@ def environment() -> Environment:
         exact=formats.exact,
         moment=formats.moment,
     )
-    # Both are constants of this package: no text of a document is in them.
+    # Both are constants of this package, so that no text of a document is in them.
     made.globals.update(
         colours=Markup(palette.css()),  # noqa: S704
         patterns=patterns(),

@@ -1,4 +1,4 @@
-"""Tables for the terminal: the cells of a column under one another."""
+"""Tables for the terminal, in aligned columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def in_columns(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> Itera
     Parameters
     ----------
     numbers
-        Whether all columns but the first are numbers, which end under one another.
+        Whether all columns but the first are numbers, which are aligned on the right.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def share_of_grid(host: Mapping[str, Any]) -> str:
 
 
 def fitted(found: Sequence[str], columns: int, lines: int) -> str:
-    """Return lines as a terminal of this size shows them: what does not fit is cut, and said.
+    """Return lines cut to the size of a terminal, with a mark for each cut.
 
     Examples
     --------

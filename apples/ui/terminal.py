@@ -1,4 +1,4 @@
-"""What a terminal may be given: every character of it is shown."""
+"""Text for a terminal: every character is visible and none controls the terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ INVISIBLE: Final = (
     range(0x2060, 0x2070), range(0x3164, 0x3165), range(0xFE00, 0xFE10), range(0xFFA0, 0xFFA1),
     range(0xFFF0, 0xFFF9), range(0xE0000, 0xE1000),
 )  # fmt: skip
-"""What has no width and is not of a category of `STEERING`: Unicode's ``Default_Ignorable_Code_Point``."""
+"""Characters without a width outside the categories of `STEERING`: Unicode's ``Default_Ignorable_Code_Point``."""
 STEERING: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-"""Categories of what a terminal could take for a command or leave out: controls, C1 and DEL among them, marks that
-turn the direction of writing, joiners, soft hyphens, halves of pairs, and ends of lines that are none of ours."""
+"""Categories of characters that a terminal could execute or hide: controls (also C1 and DEL), marks that change
+the direction of writing, joiners, soft hyphens, surrogates, and line separators."""
 
 
 class _Escapes(dict[int, int | str]):
-    """Code point -> itself, or its escape, which JSON's readers read too; found when it is first asked for."""
+    """Code point -> itself, or its escape in JSON's form; computed at the first use."""
 
     def __missing__(self, code: int) -> int | str:
         import unicodedata  # noqa: PLC0415 - for what is not ASCII only
@@ -33,7 +33,7 @@ _ESCAPES = _Escapes({code: code for code in (*range(0x20, 0x7F), *map(ord, "\t\n
 
 
 def escaped(text: str) -> str:
-    r"""Return a text whose every character a terminal shows: a file's name or a vendor's XML may hold any.
+    r"""Return a text in which a terminal shows every character, for example of a file name or a vendor's XML.
 
     Examples
     --------

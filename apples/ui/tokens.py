@@ -1,4 +1,4 @@
-"""The tokens of a service: made and made worthless by its command, kept as hashes in its file."""
+"""The tokens of a service: its command issues and revokes them, its file keeps their hashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def issue(
     Raises
     ------
     UsageError
-        A scope that the service does not know, or too many tokens.
+        An unknown scope, or too many tokens.
     """
     try:
         show(known.issue(name, scopes, seconds))
@@ -28,12 +28,12 @@ def issue(
 
 
 def revoke(known: nws.TokenFile, name: str) -> int:
-    """Make all tokens of a name worthless.
+    """Revoke all tokens of a name.
 
     Raises
     ------
     UsageError
-        There is none.
+        No token has this name.
     """
     try:
         count = known.revoke(name)

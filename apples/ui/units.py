@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 MAX_LINE, IN_REPR = 200, 3
-"""Characters of a `repr`, and how many names it lists."""
+"""Characters of a `repr`, and number of names in it."""
 SHOWN = 12
-"""How many names are listed before the rest is counted instead."""
+"""Number of names in a list; the others are counted."""
 
 
 def digits(value: float, count: int = 3) -> str:
-    """Return a number with `count` significant digits and no exponent where one can do without.
+    """Return a number with `count` significant digits, without an exponent if possible.
 
     Examples
     --------
@@ -25,7 +25,7 @@ def digits(value: float, count: int = 3) -> str:
     """
     if not math.isfinite(value) or value == 0:
         return f"{value:.0f}" if value == 0 else str(value)
-    exponent = int(f"{value:.{count - 1}e}".rpartition("e")[2])  # after rounding: 9.999 is 10.0
+    exponent = int(f"{value:.{count - 1}e}".rpartition("e")[2])  # rounding first: 9.999 is 10.0
     if exponent < -4:
         return f"{value:.{count - 1}e}"
     return f"{value:.{max(0, count - 1 - exponent)}f}"
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return how many there are of what a noun names.
+    """Return a number with its noun, in the plural unless it is 1.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def amount(size: float) -> str:
 
 
 def in_one_line(value: object, words: str) -> str:
-    """Return the `repr` of a value whose fields are too many: its class and some words, on one line.
+    """Return a short `repr` of a value with many fields: its class and some words, on one line.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def in_one_line(value: object, words: str) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are, for a `repr`.
+    """Return the first names and the number of the others, for a `repr`.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def some(names: Sequence[str]) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names joined by commas; past `SHOWN` of them the rest is counted.
+    """Return names joined by commas; beyond `SHOWN`, the others are counted.
 
     Examples
     --------

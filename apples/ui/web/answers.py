@@ -1,4 +1,4 @@
-"""What all served pages answer alike: their style sheet and script, and what is refused or fails, as a page."""
+"""Responses common to all served pages: the style sheet, the script, and pages for refusals and failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apples.ui.web.frame import Frame, said_page, served_script, served_style
 from apples.ui.web.gate import HEADERS
 
 STATUSES: Mapping[int, int] = {2: 400, 3: 409, 4: 409, 7: 504}
-"""The HTTP status of a refusal, by the exit code that it would end a command with."""
+"""HTTP status of a refusal, by the exit code that the command line would give."""
 
 
 def form_value(request: Request, name: str) -> str:
@@ -25,7 +25,7 @@ def form_value(request: Request, name: str) -> str:
 
 
 def add_assets(app: FastAPI) -> None:
-    """Add what every page loads; the address of each names its content, so that browsers keep it."""
+    """Add the files that every page loads; each address has a digest of the content, so browsers can cache it."""
     kept = {"cache-control": "private, max-age=31536000, immutable"}
 
     @app.get("/style.css")
@@ -38,7 +38,7 @@ def add_assets(app: FastAPI) -> None:
 
 
 def handle_errors(app: FastAPI, frame: Callable[[Request], Frame]) -> None:
-    """Answer what is refused, and what fails, with a page that says it in the words of the command line."""
+    """Answer refusals and failures with a page that has the message of the command line."""
 
     def answer(request: Request, status: int, title: str, lines: list[str]) -> Response:
         return HTMLResponse(said_page(frame(request), title, lines), status, dict(HEADERS))

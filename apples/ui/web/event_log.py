@@ -1,4 +1,4 @@
-"""Numbered server-sent events for many readers: a stream that was cut continues after its last event."""
+"""Numbered server-sent events for many readers: a reconnected stream continues after its last event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 RETRY_MS: Final = 1000
-"""After this a browser whose stream was cut connects again."""
+"""Milliseconds after which a browser reconnects an interrupted stream."""
 IDENTIFIER: Final = re.compile(r"([0-9a-f]{1,16})-([0-9]{1,15})")
 
 
@@ -26,9 +26,9 @@ class Event:
     Attributes
     ----------
     number
-        From 1 in each life of the source.
+        From 1 after each start of the source.
     data
-        As JSON.
+        A JSON text.
     """
 
     number: int
@@ -46,15 +46,15 @@ class EventStreamLog:
     Parameters
     ----------
     life
-        Hexadecimal digits; they distinguish the numbers of one start of the source from those of another.
+        Hexadecimal digits that distinguish the event numbers of different starts of the source.
     kept
-        Events that a reader may have missed. Beyond that it starts anew.
+        Events that are kept for readers that missed them. A reader that missed more starts again.
     """
 
     def __init__(self, life: str, kept: int) -> None:
         self.life = life
         self._events: deque[Event] = deque(maxlen=kept)
-        self._lost = 0  # the last event whose data is not kept
+        self._lost = 0  # last event without stored data
         self._last = 0
         self._closed = False
         self._lock = threading.Lock()
@@ -80,7 +80,7 @@ class EventStreamLog:
         self._wake()
 
     def forget(self) -> None:
-        """Have every reader start anew."""
+        """Make every reader start again."""
         with self._lock:
             self._last += 1
             self._lost = self._last
@@ -93,7 +93,7 @@ class EventStreamLog:
         self._wake()
 
     def after(self, number: int) -> list[Event] | None:
-        """Return the events after one; None: some of them are not kept, or there is no such event."""
+        """Return the events after a number; None if some of them are not stored, or the number is unknown."""
         with self._lock:
             if number < self._lost or number > self._last:
                 return None
@@ -106,17 +106,17 @@ class EventStreamLog:
         allowed: Callable[[], Awaitable[bool]] = _always,
         check_seconds: float | None = None,
     ) -> AsyncIterator[bytes]:
-        """Yield events as they are sent, until `close` or until the reader is not allowed any more.
+        """Yield events as they are sent, until `close` or until the reader loses its permission.
 
         Parameters
         ----------
         since
             Identifier of the reader's last event.
         anew
-            Returns the event with which a reader starts that has none, or has missed some.
+            Returns the first event of a reader that has no events, or has missed some.
         allowed
-            Returns whether the reader may still read: asked before events are sent, and while none come every
-            `check_seconds` (None: never).
+            Returns whether the reader still has permission. It is called before events are sent and, during a
+            pause, every `check_seconds` (None: never).
         """
         news = asyncio.Event()
         with self._lock:
@@ -162,7 +162,7 @@ def event_response(
     Parameters
     ----------
     ping_seconds
-        Interval of a comment that shows a quiet stream to be alive.
+        Interval of a comment that keeps a quiet stream alive.
     send_seconds
         A client that takes no data for this time is disconnected.
     """
@@ -170,7 +170,7 @@ def event_response(
 
 
 async def read_events(lines: asyncio.StreamReader) -> AsyncIterator[Mapping[str, str]]:
-    """Yield the fields of each event that comes, by name: ``id``, ``event``, ``data``."""
+    """Yield the fields of each received event by name: ``id``, ``event``, ``data``."""
     fields: dict[str, str] = {}
     while line := (await lines.readline()).decode():
         name, _, value = line.rstrip("\r\n").partition(": ")
@@ -180,4 +180,4 @@ async def read_events(lines: asyncio.StreamReader) -> AsyncIterator[Mapping[str,
             yield fields
             fields = {}
         else:
-            yield {}  # a comment, or the end of the head: the other end is alive
+            yield {}  # a comment, or the end of the head: the server is alive

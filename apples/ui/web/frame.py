@@ -1,4 +1,4 @@
-"""What stands around every served page, with the style sheet and the script that all of them share."""
+"""The frame of every served page, and the style sheet and script that all pages share."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from importlib import resources
 from apples.ui.shell import page
 
 PAGES: Mapping[str, str] = {"/": "Runs", "/cluster": "Cluster", "/files": "Files", "/plan": "Plan"}
-"""Those of ``apples serve``."""
+"""Pages of ``apples serve``."""
 
 
 @cache
 def served_style() -> tuple[str, str]:
-    """Return the style sheet, and the name of its content by which browsers keep it."""
+    """Return the style sheet, and the digest of its content for browser caches."""
     sheet = page("served.css.j2")
     return sheet, sha256(sheet.encode()).hexdigest()[:16]
 
 
 @cache
 def served_script() -> tuple[str, str]:
-    """Return the script, without which every page is complete, and the name of its content."""
+    """Return the script, which no page needs, and the digest of its content."""
     script = resources.files("apples.ui").joinpath("templates/script.js").read_text("utf-8")
     return script, sha256(script.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around every served page.
+    """The frame of a served page.
 
     Attributes
     ----------
     token
-        Goes into every form.
+        Token of the session, for every form.
     folder, machine
-        Whose files, and where.
+        Folder of the files, and name of the machine.
     said
-        What the last verb answered: ``good`` or ``bad``, and the text.
+        Result of the last action: ``good`` or ``bad``, and the text.
     here
-        Which of `pages` this belongs to.
+        The entry of `pages` to which the page belongs.
     pages
-        Those that every page links to, by their addresses.
+        Pages that every page links to, by address.
     scripted
-        Whether a script may follow what happens; no page needs it.
+        Whether a script may update the page; no page needs it.
     """
 
     token: str
@@ -58,15 +58,15 @@ class Frame:
 
     @property
     def style(self) -> str:
-        """Names the style sheet's content."""
+        """Digest of the style sheet."""
         return served_style()[1]
 
     @property
     def script(self) -> str:
-        """Names the script's content."""
+        """Digest of the script."""
         return served_script()[1]
 
 
 def said_page(frame: Frame, title: str, lines: Sequence[str]) -> str:
-    """Return a page that says something and no more: a refusal, a page that is not there."""
+    """Return a page with only a message, for example for a refusal or a missing page."""
     return page("said.html.j2", {"title": title, "lines": lines}, frame)

@@ -1,10 +1,9 @@
-"""What every request passes before a page is made: its Host, its session, and of a post its origin and token.
+"""The checks of every request before a page is made: Host, session, and for a post origin and token.
 
-The pages are one person's, who can do there what the command line can. Whoever reads the terminal in which
-``apples serve`` was typed is admitted by a link that works once; from then on a cookie that no script reads and
-no other site can send (HttpOnly, SameSite=Strict) says who asks. A page of another site that was made to resolve
-to this address (DNS rebinding) is stopped by its Host, a form of another site by its Origin and by a token that
-only our own pages hold.
+The pages give one user the same powers as the command line. The terminal with ``apples serve`` prints a link that
+admits one browser once. From then on a cookie identifies the browser; no script can read it and no other site can
+send it (HttpOnly, SameSite=Strict). The Host check stops a page of another site that resolves to this address
+(DNS rebinding). The Origin check stops a form of another site, and so does a token that only our own pages have.
 
 Starlette's middleware does not replace these checks. TrustedHostMiddleware answers 400 in plain text, without the
 code and the page that a refusal has here. SessionMiddleware keeps the session in a signed cookie, which the
@@ -36,9 +35,9 @@ PUBLIC = (ENTER, "/style.css", "/script.js")
 MAX_SESSIONS = 32
 MAX_FIELDS = 2000
 FORM_BYTES = 4 << 20
-"""A file's text goes twice in a form, and a line end takes six bytes there."""
+"""Bytes of a form: it has a file's text twice, and a line end takes six bytes there."""
 SIGN_IN_BYTES = 16 << 10
-"""Of the form that anybody may send: its key is short, and what is read of it costs those who were admitted."""
+"""Bytes of a sign-in form. Anyone may send it, its key is short, and reading it slows admitted users."""
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -51,23 +50,23 @@ HEADERS: Mapping[str, str] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Of every answer that does not say otherwise."""
+"""Default headers of every response."""
 
 
 @dataclass
 class Session:
-    """One browser that was admitted.
+    """An admitted browser.
 
     Attributes
     ----------
     token
-        Stands in every form of its pages; a post without it is refused.
+        Included in every form of its pages; a post without it is refused.
     said
-        What the last verb answered, for the next page: kind and text.
+        Result of the last action, for the next page: kind and text.
     holds
-        Whether what its browser was admitted with is still good.
+        Returns whether the credential that admitted the browser is still valid.
     since
-        When it was admitted, on the clock that only goes forward.
+        Time of the admission on the monotonic clock.
     """
 
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
@@ -76,22 +75,22 @@ class Session:
     since: float = field(default_factory=time.monotonic)
 
     def take_said(self) -> tuple[str, str] | None:
-        """Return what the last verb answered, once."""
+        """Return the result of the last action, once."""
         said, self.said = self.said, None
         return said
 
 
 class Sessions:
-    """Who is admitted; nothing of it is kept when the server ends.
+    """The sessions of admitted browsers, in memory only.
 
     Parameters
     ----------
     on_link
-        Is told the key of the next one-time link, at the start and whenever one was used.
+        Called with the key of the next one-time link, at the start and after each use of a link.
     seconds
-        For how long a browser stays admitted.
+        Seconds for which a browser stays admitted.
     holds
-        Of the sessions that a link opens: `Session.holds`.
+        `Session.holds` of the sessions that a link opens.
     """
 
     def __init__(
@@ -105,11 +104,11 @@ class Sessions:
         self._key = secrets.token_urlsafe(24)
 
     def announce(self) -> None:
-        """Tell the key of the link that works now."""
+        """Call `on_link` with the key of the current link."""
         self._on_link(self._key)
 
     def enter(self, key: str) -> str | None:
-        """Return the secret of a new session for the key of a link that was not used before; else None."""
+        """Return the secret of a new session for the key of an unused link; else None."""
         if not hmac.compare_digest(key.encode(), self._key.encode()):
             return None
         self._key = secrets.token_urlsafe(24)
@@ -117,7 +116,7 @@ class Sessions:
         return self.open(self._holds)
 
     def open(self, holds: Callable[[], bool]) -> str:
-        """Return the secret of a new session, which is one as long as what it was opened with `holds`."""
+        """Return the secret of a new session, which is valid while `holds` returns True."""
         secret = secrets.token_urlsafe(32)
         self._open[_digest(secret)] = Session(holds=holds)
         while len(self._open) > MAX_SESSIONS:
@@ -125,7 +124,7 @@ class Sessions:
         return secret
 
     def find(self, secret: str) -> Session | None:
-        """Return the session of a cookie; None where there is none, or none any more."""
+        """Return the session of a cookie; None if it does not exist or has ended."""
         name = _digest(secret)
         session = self._open.get(name)
         if session is None:
@@ -141,27 +140,27 @@ def _digest(secret: str) -> str:
 
 
 class Gate:
-    """An ASGI application around another: nothing that is not admitted reaches it.
+    """An ASGI application around another: only admitted requests reach the inner application.
 
     Parameters
     ----------
     application
-        What is behind the gate; it finds ``session`` and, of a post, ``form`` in the request's state.
+        The inner application; it finds ``session`` and, for a post, ``form`` in the request's state.
     sessions
-        Who is admitted.
+        The sessions of admitted browsers.
     hosts
-        What the Host header may say, ports aside.
+        Allowed Host headers, without ports.
     refuse
-        Makes the page of a refusal of a status and a sentence.
+        Makes the page of a refusal from a status and a sentence.
     secure
-        Whether it is reached by HTTPS alone.
+        Whether the server is reached only by HTTPS.
     limits
-        Of a form: bytes, and seconds until it has arrived.
+        Limits of a form: bytes, and seconds until it has arrived.
     command
-        What prints the links, for those who need one.
+        Command that prints the links, for users without one.
     sign_in
-        Opens a session for what somebody typed in place of a link (``key`` of a form sent to `ENTER`) and
-        returns its secret, or refuses; None: links alone admit.
+        Opens a session for a key that a user typed (``key`` of a form sent to `ENTER`) and returns its secret, or
+        refuses. None: only links admit.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class Gate:
         self._limits = limits or BodyLimits(FORM_BYTES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request pass, or answer why not."""
+        """Pass a request on, or answer it with the reason of its refusal."""
         if scope["type"] == "lifespan":
             await self.application(scope, receive, send)
             return
@@ -208,7 +207,7 @@ class Gate:
         await (answer or self.application)(scope, receive, guarded)
 
     async def _admit(self, scope: Scope, receive: Receive) -> Response | None:
-        """Return the answer of who is not let through, or of who just enters; None: it may pass."""
+        """Return the response to a request that is refused or that enters; None: the request may pass."""
         request = Request(scope)
         host = request.headers.get("host", "").lower()
         name, _, port = host.rpartition(":")
@@ -244,7 +243,7 @@ class Gate:
         return None
 
     def _by_link(self, request: Request) -> str:
-        """Return the secret of a session for the first who shows the key of the link."""
+        """Return the secret of a session for the first request with the key of the link."""
         secret = self._sessions.enter(request.query_params.get("key", "")[:200])
         if secret is None:
             raise RefusedRequestError(
@@ -257,8 +256,8 @@ class Gate:
     def _entered(self, request: Request, secret: str) -> Response:
         """Give a browser its cookie.
 
-        The page that follows is fetched from our own page: a redirect would belong to whichever site the link
-        was clicked on, and the browser would keep a cookie that is SameSite=Strict to itself.
+        Our own page fetches the next page. A redirect would belong to the site on which the link was clicked, and
+        the browser would then not send a SameSite=Strict cookie.
         """
         answer = Response(
             '<!DOCTYPE html><html lang="en"><title>apples</title><meta http-equiv="refresh" content="0; url=/">'
@@ -271,10 +270,10 @@ class Gate:
         return answer
 
     def _check_origin(self, request: Request) -> None:
-        """Refuse what a page of another site sends; a page that came by HTTPS is ours behind a proxy, too."""
+        """Refuse a request from a page of another site; a page by HTTPS is ours, also behind a proxy."""
         schemes, own = {request.url.scheme, "https"}, request.headers["host"].lower()
-        # Compared as text: a parser of URLs raises on an Origin such as `http://[`, and browsers
-        # write it in one way.
+        # Compared as text: a URL parser raises an error for an Origin such as `http://[`, and browsers
+        # write the Origin in only one way.
         origin = request.headers.get("origin", "").lower()
         foreign = origin and origin not in {f"{scheme}://{own}" for scheme in schemes}
         site = request.headers.get("sec-fetch-site", "same-origin")
@@ -286,7 +285,7 @@ class Gate:
     async def _form(
         self, request: Request, receive: Receive, limits: BodyLimits
     ) -> dict[str, list[str]]:
-        """Return the fields of a form; bounded in bytes, fields and time."""
+        """Return the fields of a form; its bytes, fields and time are limited."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/x-www-form-urlencoded":
             raise RefusedRequestError(415, "Only forms are accepted.")
@@ -308,6 +307,6 @@ class Gate:
 
 
 def cookie_name(request: HTTPConnection) -> str:
-    """Return the cookie's name: browsers send the cookies of all ports of a host, so each port has its own."""
+    """Return the cookie's name. It includes the port, because browsers send cookies to all ports of a host."""
     server = request.scope.get("server") or ("", 0)
     return f"apples-{server[1]}"

@@ -1,4 +1,4 @@
-"""``apples serve``: the pages on an address of this machine, until a signal asks to stop."""
+"""``apples serve``: serve the pages on an address of this machine until a signal."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def serve(
 def _serve(
     folder: Path, listen: nws.Listen, schedulers: Sequence[Path], pages: Sequence[str]
 ) -> None:
-    """Serve the pages, and say the link that admits a browser, whenever there is another."""
-    # FastAPI and the templates: this command's help does without.
+    """Serve the pages; print each new link that admits a browser."""
+    # The help of this command needs neither FastAPI nor the templates.
     from apples.ui.web.frame import served_style  # noqa: PLC0415
     from apples.ui.web.gate import ENTER, Sessions  # noqa: PLC0415
     from apples.ui.web.site import Site, create_app  # noqa: PLC0415
@@ -87,13 +87,13 @@ def _serve(
     secure = listen.certificate is not None
     sessions = Sessions(tell)
     app = create_app(site, pages, sessions, listen.accepted, secure=secure)
-    os.chdir(folder)  # code of the user's own is named from there, as where a command is typed
+    os.chdir(folder)  # names of users' code are relative to it, as for a command
     try:
         sockets = nws.bound_sockets(listen)
         server = nws.HttpServer(app, listen)
         server.ending = site.streams.close
-        served_style()  # templates are loaded before anybody waits for a page
+        served_style()  # load the templates before the first request
         server.started_well = sessions.announce
         server.run(sockets)
-    except nws.AddressUnusableError as error:  # or another began to listen first
+    except nws.AddressUnusableError as error:  # or another program listens first
         raise LaunchError(str(error), **coded(error)) from None

@@ -1,4 +1,4 @@
-"""The served site: the frame, streams and state of its pages, and the routes that each room adds."""
+"""The served site: the frame, streams and state of its pages, and the routes of each package."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ State = TypeVar("State")
 
 
 class Site:
-    """What every route needs: the folder, directories of schedulers, streams, shared state, a page's frame.
+    """The data that every route needs: folder, directories of schedulers, streams, shared state, page frame.
 
     Parameters
     ----------
     path
-        The folder whose files are shown; the routes that show them reject one that does not exist.
+        The folder of the files; routes that need it reject a folder that does not exist.
     schedulers
-        Directories of live schedulers that have pages besides this user's own.
+        Directories of live schedulers that get pages, in addition to this user's.
     streams
-        Those of open pages. The server closes them when it ends; otherwise their readers keep it running.
+        Streams of open pages. The server closes them at its end; otherwise their readers would keep it running.
     """
 
     def __init__(
@@ -55,31 +55,31 @@ class Site:
         self._shared: dict[type, object] = {}
 
     def shared(self, kind: type[State]) -> State:
-        """Return the one object of a class that the routes of all rooms share; the first call makes it."""
+        """Return the one object of a class for the routes of all packages; the first call creates it."""
         if kind not in self._shared:
             self._shared[kind] = kind()
         return cast("State", self._shared[kind])
 
     def frame(self, request: Request | None, here: str = "") -> Frame:
-        """Return what stands around the page that answers a request."""
+        """Return the frame of the page for a request."""
         session: Session | None = (
             None if request is None else getattr(request.state, "session", None)
         )
         if session is None or request is None:
             return Frame("", self._folder, socket.gethostname(), None, here)
-        # A page that its own script fetches leaves the message to the page that is opened next.
+        # A page that its own script fetches keeps the message for the next opened page.
         is_opened = request.headers.get("sec-fetch-dest", "document") == "document"
         token, said = session.token, session.take_said() if is_opened else None
         return Frame(token, self._folder, socket.gethostname(), said, here)
 
     def page(self, request: Request, here: str, template: str, model: object) -> str:
-        """Return the page that answers a request, as `apples.ui.shell.page` makes it."""
+        """Return the page for a request, made by `apples.ui.shell.page`."""
         return page(template, model, self.frame(request, here))
 
     def followed(
         self, request: Request, since: str, name: str, make: Callable[[], LiveStream]
     ) -> Response:
-        """Return what happens on a page, from the event on that its reader had last."""
+        """Return the events of a page, after the last event of its reader."""
         since = request.headers.get("last-event-id", since)[:40]
         events = self.streams.of(name, make).follow(since)
         return event_response(events, PING_SECONDS, SEND_SECONDS)
@@ -93,16 +93,16 @@ def create_app(
     *,
     secure: bool = False,
 ) -> Gate:
-    """Return the application, its gate around it.
+    """Return the application inside its gate.
 
     Parameters
     ----------
     pages
-        Names of the modules with the routes of each room; ``add(app, site)`` of each is called, in order.
+        Modules with the routes of each package; ``add(app, site)`` of each is called, in order.
     names
-        What the Host header may say besides the names of loopback.
+        Allowed Host headers in addition to the names of loopback.
     secure
-        Whether it is reached by HTTPS alone.
+        Whether the server is reached only by HTTPS.
     """
     app = FastAPI(title="apples", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED, compresslevel=4)

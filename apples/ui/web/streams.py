@@ -1,8 +1,8 @@
-"""Server-sent events for open pages: one look at what is shown serves every browser that shows it.
+"""Server-sent events for open pages: one poll of the data serves all browsers that show the same page.
 
-A page is told new texts by their keys (``text``), or that more than a text is another (``changed``): then it
-fetches itself. What has happened is numbered, so that a stream that was cut goes on where it was; who was away for
-too long, or comes from before this server was started, is told ``changed``.
+A page receives new texts by key (``text``), or the event ``changed`` if more than texts differ; then it fetches
+itself again. Events are numbered, so an interrupted stream continues after its last event. A browser that missed
+too many events, or has events of an earlier start of the server, receives ``changed``.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MAX_KEPT: Final = 200
 MAX_READERS: Final = 128
 MAX_STREAMS: Final = 64
 GATHERED_SECONDS: Final = 0.5
-"""For which what happens is gathered before browsers are told."""
+"""Seconds for which changes are collected before they are sent to browsers."""
 PING_SECONDS: Final = 15
 SEND_SECONDS: Final = 60.0
 """After this time a reader that takes no data is disconnected."""
 AGAIN_SECONDS: Final = 1.0
-"""Before a scheduler that is away is asked again, and between two looks at a record."""
+"""Seconds between two requests to an unreachable scheduler, and between two reads of a record."""
 
 
 class LiveStream(ABC):
-    """What changes on one page, for all who look at it; lives in the event loop.
+    """The changes of one page, for all its readers; used only in the event loop.
 
-    It looks only while there are readers.
+    It polls only while it has readers.
     """
 
     def __init__(self) -> None:
@@ -46,25 +46,25 @@ class LiveStream(ABC):
 
     @property
     def last(self) -> str:
-        """The identifier of the last event; empty while there are no readers, when no event is noticed."""
+        """The identifier of the last event; empty without readers, because nothing is polled then."""
         return self._log.identifier(self._log.last) if self.readers else ""
 
     @abstractmethod
     async def look(self) -> None:
-        """Look until cancelled, and tell `text` and `change`."""
+        """Poll until cancelled, and call `text` and `change`."""
 
     def text(self, key: str, text: str) -> None:
-        """Have the text of a key be another."""
+        """Set the text of a key."""
         self._texts[key] = text
         self._gather()
 
     def change(self) -> None:
-        """Have the page fetch itself."""
+        """Make the page fetch itself again."""
         self._is_changed = True
         self._gather()
 
     def flush(self) -> None:
-        """Send what has been gathered, without waiting for more."""
+        """Send the collected events at once."""
         if self._flush is not None:
             self._flush.cancel()
             self._tell()
@@ -74,7 +74,7 @@ class LiveStream(ABC):
         self._log.close()
 
     async def follow(self, since: str) -> AsyncIterator[bytes]:
-        """Yield server-sent events, after the one of an identifier."""
+        """Yield server-sent events, after the event with an identifier."""
         self.readers += 1
         if self._task is None:
             self._log = EventStreamLog(
@@ -101,7 +101,7 @@ class LiveStream(ABC):
             self._flush = asyncio.get_running_loop().call_later(GATHERED_SECONDS, self._tell)
 
     def _tell(self) -> None:
-        """Send what has been gathered."""
+        """Send the collected events."""
         self._flush = None
         if self._texts:
             self._log.put("text", self._texts)
@@ -111,12 +111,12 @@ class LiveStream(ABC):
 
 
 class Streams:
-    """The streams that somebody reads, by what they are of; made and used in the event loop.
+    """The streams with readers, by name; created and used in the event loop.
 
     Parameters
     ----------
     most_readers
-        Readers of all streams together.
+        Limit of readers of all streams together.
     """
 
     def __init__(self, most_readers: int = MAX_READERS) -> None:
@@ -125,11 +125,11 @@ class Streams:
 
     @property
     def names(self) -> list[str]:
-        """What the streams are of."""
+        """Names of the streams."""
         return list(self._streams)
 
     def last(self, name: str) -> str:
-        """Return the identifier of the last event of a stream, for a page that is made now."""
+        """Return the identifier of the last event of a stream, for a new page."""
         found = self._streams.get(name)
         return "" if found is None else found.last
 
@@ -139,7 +139,7 @@ class Streams:
         Raises
         ------
         LaunchError
-            There are too many readers. Transient.
+            The limit of readers is reached. Transient.
         """
         known = self._streams
         for each in [each for each, one in known.items() if not one.readers]:
@@ -156,6 +156,6 @@ class Streams:
         return known[name]
 
     def close(self) -> None:
-        """End all streams: the server ends."""
+        """End all streams at the end of the server."""
         for one in self._streams.values():
             one.close()
