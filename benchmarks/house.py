@@ -200,7 +200,7 @@ def largest_package(modules: dict[str, Module]) -> str:
 
 
 def arrows(modules: dict[str, Module], *, strings: bool = False) -> set[tuple[str, str]]:
-    """Return the pairs of rooms of which the first imports the second.
+    """Return the pairs of rooms (importer, imported).
 
     Python loads a package before its modules, so that a module's import of a package it lies in is no arrow.
     """
@@ -234,7 +234,7 @@ def below(pairs: set[tuple[str, str]]) -> dict[str, set[str]]:
 
 
 def circles(pairs: set[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the arrows between rooms of which each imports the other, directly or not."""
+    """Return the arrows between two rooms that import each other, directly or not."""
     reached = below(pairs)
     return sorted((a, b) for a, b in pairs if a < b and a in reached[b])
 

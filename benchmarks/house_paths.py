@@ -1,13 +1,13 @@
 """Counts the way of a plan or of a resize through the code: functions and modules of ours that a command runs.
 
     python benchmarks/house_paths.py [plan | resize] [--json] [--names] [--repository FOLDER]
+`plan`: `apples plan --weather static` for two hosts; bars: 180 functions, 35 modules, exit code 1 if a bar is
+exceeded. `resize`: a job of the sample is submitted, and resized by the command under a profile. The functions
+before the command is sent to the job count as its way to the send; the side of the job does not count.
 
-`plan`: `apples plan --weather static` for two hosts; bars: 180 functions, 35 modules, exit code 1 where one is
-missed. `resize`: a job of the sample is submitted, and resized by the command under a profile; what runs before
-the command is sent to the job counts as its way to the send, and the side of the job does not count.
-
-A function counts once, however often it runs. What importing a module runs does not count, nor do comprehensions,
-lambdas and the methods that `dataclasses` makes, which are parts of a function or of a class. A module counts
+A function counts once, even if it runs often. Functions that only run while a module is imported do not count,
+nor do comprehensions, lambdas and the methods that `dataclasses` makes, which are parts of a function or of a
+class. A module counts if at least one of its functions runs; `modules_loaded` counts all imported modules.
 where at least one of its functions runs; `modules_loaded` counts all that were imported.
 """
 
@@ -67,7 +67,7 @@ LONG = ("--weather", "static", "--no-verify", "--set", "grid=400", "--set", "ite
 
 
 BARS = {"functions": 180, "modules": 35}
-"""What a plan may run."""
+"""Limits of a plan."""
 TWO_HOSTS = """
 [[host]]
 name = "ada"
@@ -89,7 +89,7 @@ bandwidth = 110e6
 
 
 def counted(words: list[str], repository: Path, environment: dict[str, str]) -> dict[str, object]:
-    """Return what one command line runs, counted in a process of its own."""
+    """Return the functions and modules that one command line runs, counted in a separate process."""
     done = subprocess.run(
         [sys.executable, "-c", COUNTED, *words], cwd=repository / "examples" / "jacobi2d",
         env=environment, capture_output=True, text=True, check=True,

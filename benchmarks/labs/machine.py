@@ -2,8 +2,8 @@
 
 A virtual machine can change its speed by a factor of 1.7 within minutes, which no emulated host does. So the
 speed is measured outside all quotas, as the median of several strips: one strip alone can be several per cent
-off because of its place in memory. The time of a host's kernels is measured on the host, below its quota. A
-kernel whose cache is cold after each stop of the quota takes 1.2 to 1.3 times as long as it takes alone.
+off because of its place in memory. The time of a host's kernels is measured on the host, below its quota, because
+caches are cold after each stop of the quota: a kernel then takes 1.2 to 1.3 times as long as it takes alone.
 """
 
 import time
@@ -18,7 +18,7 @@ from apples.resources import Host
 SHARES = (0.02, 0.1, 0.3, 0.6, 1.0)
 """Calibrated strips, as shares of the largest grid."""
 SAMPLES = 5
-"""Strips of nearly one size whose median selects the fastest kernel."""
+"""Strips of nearly one size; their median selects the fastest kernel."""
 UNIT, UNITS = 0.5, 10
 """The machine's speed is the median of UNITS strips of this share of the grid."""
 FRESH_SECONDS = 3.0

@@ -205,7 +205,7 @@ class World:
         return hosts
 
     def _check_links(self, record, estimate):
-        """Reject a run whose borders did not cross the emulated links but shared memory."""
+        """Reject a run if its borders used shared memory instead of the emulated links."""
         sites = [host.site for host in estimate.schedule.resources]
         crossing = record["grid"] * sum(a != b for a, b in pairwise(sites))
         if tiles := estimate.schedule.rectangles:

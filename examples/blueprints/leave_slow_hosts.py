@@ -1,7 +1,7 @@
-"""A blueprint of a user: it watches the pace of each host, and moves the application off one that is slow.
+"""A user's blueprint: it watches the time of each host, and moves the application away from slow hosts.
 
-``apples run --blueprint leave_slow_hosts.py:leave_slow_hosts``, for a program whose template has
-``malleable = true``.
+``apples run --blueprint leave_slow_hosts.py:leave_slow_hosts``, for a program with ``malleable = true`` in its
+template.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from apples import Coordinator, DecisionLog, Estimate, Execution, LaunchError, P
 
 
 def fastest(coordinator: Coordinator) -> Estimate:
-    """Return the estimate of the set that is predicted best."""
+    """Return the estimate of the set that is predicted to be fastest."""
     schedules = map(coordinator.plan, coordinator.select_resources())
     return coordinator.best(
         coordinator.estimate(each) for each in schedules if coordinator.is_feasible(each)
@@ -19,7 +19,7 @@ def fastest(coordinator: Coordinator) -> Estimate:
 
 
 def leave_slow_hosts(coordinator: Coordinator) -> Execution:
-    """Start on the set predicted best; where a host becomes twice as slow as it was, choose again."""
+    """Start on the set predicted to be fastest; if a host takes twice its usual time, choose again."""
     execution = coordinator.actuate(fastest(coordinator), movable=True)
     pace = PerformanceMonitor()
     usual: Mapping[str, float] = {}
@@ -36,7 +36,7 @@ def leave_slow_hosts(coordinator: Coordinator) -> Execution:
             slowdown |= slow
             pool = coordinator.information.with_what_if(slowdown=slowdown)
             now = coordinator.under(pool, DecisionLog())
-            with suppress(LaunchError):  # it goes on as it was
+            with suppress(LaunchError):  # the run continues on its hosts
                 now.resize(execution, fastest(now), f"slow: {', '.join(slow)}", worth=2.0)
             pace.hosts_changed()
             usual = {}  # hosts have other rows now

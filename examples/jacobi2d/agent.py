@@ -1,4 +1,4 @@
-"""An agent for Jacobi2D, as the author of an application writes one: python agent.py [--live]."""
+"""An agent for Jacobi2D as an application's author would write it: python agent.py [--live]."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIN_ROWS = 50
 
 
 def thick(schedule: apples.Schedule, _: apples.InformationPool) -> apples.Rejection | None:
-    """Refuse a schedule with a strip that is not worth its start: a filter of our own."""
+    """Reject a schedule with a strip that is not worth its start: a filter of our own."""
     rows, name = min((strip.rows, strip.host.name) for strip in schedule.allocations)
     reason = f"{name} would get {rows:.0f} rows, fewer than {MIN_ROWS} are not worth its start"
     found = apples.Rejection((name,), reason, (rows, MIN_ROWS), "thick")
@@ -33,7 +33,7 @@ def fewest_hosts(coordinator: apples.Coordinator) -> apples.Execution:
 
 
 def main() -> None:
-    """Gather what is known, carry out the blueprint, hold the promise against the clock."""
+    """Gather information, carry out the blueprint, and compare the prediction with the measured time."""
     weather = "live" if "--live" in sys.argv else "static"
     files = (HERE / f"{name}.toml" for name in ("hosts", "template", "user"))
     information = apples.load_information(*files, weather=weather)

@@ -1,4 +1,4 @@
-"""A directory of one's own for what is compiled at first use."""
+"""A private directory for code that is compiled at first use."""
 
 import os
 import stat
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def cache_directory() -> Path:
-    """Return the directory, made if need be, that only this user can write to.
+    """Return the directory, created if necessary, that only this user can write to.
 
     Raises
     ------
@@ -21,7 +21,7 @@ def cache_directory() -> Path:
 
 
 def demand_own(path: Path) -> None:
-    """Raise OSError if another user owns the path or may write to it: it holds code we run."""
+    """Raise OSError if another user owns the path or may write to it, because it holds code that we run."""
     found = path.stat(follow_symlinks=False)
     if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PermissionError(f"{path} belongs to another user or others may write to it")

@@ -24,13 +24,13 @@ def calibrate(task: Task, parameters: Parameters) -> None:
     kernel = load_kernel(task.implementation or "numpy", parameters.grid, task.threads)
     free = kernel.free_memory()
     for rows in task.sizes:
-        # Plans have no strip that exceeds the memory: the largest one that fits is measured instead.
+        # Plans have no strip that exceeds the memory, so the largest strip that fits is measured instead.
         samples = measure(kernel, min(rows, most_rows(free, parameters.grid, source)), source)
         task.calibrated(rows, samples, free_memory=free)
 
 
 def most_rows(free: float | None, columns: int, source: bool) -> int:
-    """Return the rows of the largest strip that fits into `free` bytes; no less than 1.
+    """Return the rows of the largest strip that fits into `free` bytes; at least 1.
 
     >>> most_rows(1e6, 1000, source=False)
     59
@@ -41,10 +41,10 @@ def most_rows(free: float | None, columns: int, source: bool) -> int:
 
 
 def measure(kernel: Kernel, rows: int, source: bool) -> list[tuple[float, float]]:
-    """Return samples of processor and wall seconds per point over a strip of `rows`, all threads' together.
+    """Return samples of processor and wall seconds per point over a strip of `rows`, summed over all threads.
 
-    Other processes' turns on the CPU count in the wall time alone. For a kernel that makes several sweeps at once
-    the strip lies between two others: the rows of theirs that it computes as well are part of the price.
+    Only the wall time includes other processes' time on the CPU. If a kernel makes several sweeps at once, the
+    strip lies between two others, so that the time includes the rows of theirs that it computes as well.
     """
     sweeps = min(kernel.most_sweeps, rows)
     beyond = HALO - 1 if sweeps > 1 else 0
@@ -73,7 +73,7 @@ def measure(kernel: Kernel, rows: int, source: bool) -> list[tuple[float, float]
 
 
 def ordinary(rows: int, columns: int) -> Grid:
-    """Return an array of ordinary numbers: additions of tiny ones can be slow."""
+    """Return an array of ordinary numbers, because additions of tiny numbers can be slow."""
     array = allocate(rows, columns)
     array[...] = 1.0
     unknowns(array, columns)[...] = np.linspace(0.5, 1.0, columns)

@@ -1,4 +1,4 @@
-"""First contents of the arrays: the sides, the source and the initial grid, each a number or a ``.npy`` file."""
+"""Initial contents of the arrays: the sides, the source and the initial grid, each a number or ``.npy`` file."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ PIECE_BYTES = 4 << 20
 def fill_first(rows: range, block: Grid, parameters: Parameters, columns: range) -> None:
     """Write the unknowns of some rows before the first sweep, and their sides.
 
-    Rows -1 and `grid` are the sides of the grid above and below; there may be more rows beyond them, which stay.
+    Rows -1 and `grid` are the sides of the grid above and below; rows beyond them do not change.
     """
     _fill("initial", parameters.initial, rows, block, parameters.grid, columns)
     set_sides(rows, block, parameters, columns)
@@ -57,7 +57,7 @@ def set_sides(rows: range, block: Grid, parameters: Parameters, columns: range) 
 
 
 def _within(part: range, rows: range) -> slice:
-    """Return the places of some of the rows of a block."""
+    """Return the slice of some rows in a block."""
     return slice(part.start - rows.start, part.stop - rows.start)
 
 

@@ -34,7 +34,7 @@ BUILD_SECONDS = 60.0
 # As in stencil.c.
 RING, TILE = 4, 2048
 BANDS, BAND = 4, 128
-"""Bands a thread, and the rows of one that is not thinner than it must be."""
+"""Bands a thread, and the rows of a band unless it must be thinner."""
 
 # From this size of the two arrays on, writing past the caches pays: 1000 x 1000 (16 MB) 122 %
 # of memcpy against 114 %, 700 x 700 (8 MB) 157 % against 182 % (32 MiB of shared L3).
@@ -103,7 +103,7 @@ class _StripInC(ctypes.Structure):
 class WavefrontKernel(CompiledKernel):
     """Several sweeps in one pass over the strip, blocked in time.
 
-    More than eight gain nothing: 4, 8, 12 and 16 sweeps a pass ran at 127, 151, 150 and 145 % of
+    More than eight sweeps a pass gain nothing: 4, 8, 12 and 16 sweeps a pass ran at 127, 151, 150 and 145 % of
     memcpy, made a row at a time. The tiles of `stencil.c` allow nine.
     """
 
@@ -160,16 +160,16 @@ class WavefrontKernel(CompiledKernel):
 
 
 class ThreadsKernel(WavefrontKernel):
-    """The same by threads that share the strip, cut into bands of rows as ranks would have them as strips.
+    """The same with threads that share the strip, cut into bands of rows as ranks would have them as strips.
 
-    A band finds its neighbours' rows in the strip itself, so that nothing is copied and nothing sent. There are
-    more bands than threads where these are not too thin for the rows that two of them both make.
+    A band reads its neighbours' rows in the strip itself, so that it copies and sends nothing. There are more
+    bands than threads, unless the bands become too thin for the rows that two of them both compute.
     """
 
     more_flags: tuple[str, ...] = BY_THREADS
 
     def __init__(self, columns: int, threads: int) -> None:
-        # Who waits for the others must leave its CPU to them: threads that turn round took 30 times as long beside
+        # A thread that waits for others must leave its CPU to them: spinning threads took 30 times as long beside
         # other work. OpenMP reads this when it is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         super().__init__(columns)
@@ -188,7 +188,7 @@ class ThreadsKernel(WavefrontKernel):
         return time.process_time() / self.threads
 
     def _pass(self, strip: _StripInC) -> None:
-        """Make the bands; one has as many rows as there are sweeps, which those beside it need, or it is alone."""
+        """Make the bands; each has at least as many rows as sweeps, which its neighbours need, or it is alone."""
         count = min(max(self.threads, strip.rows // BAND), BANDS * self.threads)
         count = max(1, min(count, strip.rows // strip.sweeps))
         ends = [strip.rows * k // count for k in range(count + 1)]
@@ -243,7 +243,7 @@ def load_library(*more_flags: str) -> ctypes.CDLL:
     Raises
     ------
     KernelUnavailableError
-        There is no compiler, or it fails; permanent on this host.
+        The compiler is missing or fails; permanent on this host.
     """
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
@@ -254,7 +254,7 @@ def load_library(*more_flags: str) -> ctypes.CDLL:
     try:
         directory = cache_directory()
     except OSError:
-        # No cache, no harm: the library stays loaded when its file is gone.
+        # A missing cache does no harm: the library stays loaded when its file is gone.
         with tempfile.TemporaryDirectory(prefix="apples-jacobi2d-") as temporary:
             return ctypes.CDLL(str(_build(compiler, Path(temporary) / "stencil.so", more_flags)))
     library = directory / f"{_fingerprint(compiler, more_flags)}.so"
@@ -268,7 +268,7 @@ def load_library(*more_flags: str) -> ctypes.CDLL:
 
 
 def _build(compiler: list[str], library: Path, more_flags: Sequence[str]) -> Path:
-    """Compile beside the library and rename, so that ranks that build at once do no harm."""
+    """Compile beside the library and rename, so that ranks can build at the same time."""
     part = library.with_name(f".{library.name}.{os.getpid()}")
     command = [*compiler, *FLAGS, *more_flags, str(SOURCE), "-o", str(part)]
     try:
@@ -286,7 +286,7 @@ def _build(compiler: list[str], library: Path, more_flags: Sequence[str]) -> Pat
 
 
 def _fingerprint(compiler: list[str], more_flags: Sequence[str]) -> str:
-    """Return a name that differs where the library might: a home may be shared by hosts."""
+    """Return a name that depends on everything that the library depends on, because hosts may share a home."""
     digest = hashlib.sha256(SOURCE.read_bytes())
     digest.update(
         repr((compiler, (*FLAGS, *more_flags), platform.machine(), platform.libc_ver())).encode()
@@ -296,7 +296,7 @@ def _fingerprint(compiler: list[str], more_flags: Sequence[str]) -> str:
 
 
 def _cpu() -> str:
-    """Return what the kernel says of the CPU, and of its instruction set above all."""
+    """Return the kernel's description of the CPU, in particular of its instruction set."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:

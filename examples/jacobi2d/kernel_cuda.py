@@ -1,8 +1,8 @@
 """The kernel on an NVIDIA GPU, compiled by numba, the ``[gpu]`` extra.
 
-A strip stays in the GPU's memory from `take` on. Of a sweep only edges cross between it and the host's array:
-the halo before it, the first and the last row after it, from and to which the solver exchanges; `settle` brings
-the rest back.
+A strip stays in the GPU's memory from `take` on. In a sweep, only edges are copied between it and the host's
+array: the halo before the sweep, and the first and the last row after it, because the solver exchanges these.
+`settle` copies the remaining rows back.
 """
 
 import math
@@ -17,7 +17,7 @@ from cache import cache_directory
 from kernels import LEFT, Grid, Kernel, KernelUnavailableError, allocate
 
 try:
-    # Or numba litters this directory with its __pycache__ files.
+    # Otherwise numba writes its __pycache__ files into this directory.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_directory() / "numba"))
     CACHE = True
 except OSError:
@@ -31,21 +31,21 @@ except ImportError as missing:
         "numba-missing",
     ) from missing
 
-# For whoever has imported numba before us; what plays a GPU is settled when its module is imported.
+# For programs that have imported numba before; the simulator is selected when its module is imported.
 _reload: Callable[[], None] = config.reload_config
 _reload()
 from numba import cuda  # noqa: E402  # see above
 
-# A small strip cannot fill a GPU, which is no reason to talk on the user's terminal at every sweep.
+# A small strip cannot fill a GPU, but the user should not get a warning at every sweep.
 config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 SIMULATED = bool(config.ENABLE_CUDASIM)
-"""Whether numba plays a GPU in Python: NUMBA_ENABLE_CUDASIM=1, for tests."""
+"""Whether numba simulates a GPU in Python: NUMBA_ENABLE_CUDASIM=1, for tests."""
 
 COLUMNS, ROWS = (8 if SIMULATED else 128), 8
-"""Threads of a block, on neighbouring columns; each goes down so many rows and loads a row's value once.
+"""Threads of a block, on neighbouring columns; each goes down ROWS rows and loads a row's value once.
 
-As played, each is a thread of Python.
+In the simulator each is a thread of Python.
 """
 
 if SIMULATED:
@@ -53,15 +53,15 @@ if SIMULATED:
 else:
     from numba.cuda import libdevice
 
-    # A multiplication that is rounded on its own is fused with no addition: the bits must be those of
-    # the other kernels, and numba cannot tell its compiler to fuse nothing.
+    # A multiplication with its own rounding is not fused with an addition. The bits must be those of the other
+    # kernels, and numba cannot tell its compiler to fuse nothing.
     _times = libdevice.dmul_rn
 
 
 def variant(forced: bool, checked: bool) -> Callable[..., None]:
-    """Return a sweep, not compiled yet, with or without forcing, and with or without looking at the changes.
+    """Return a sweep that is not compiled yet, with or without forcing, and with or without the largest changes.
 
-    What is not asked for is no branch of the code that runs. There is one largest change for each column.
+    Unused features add no branch to the compiled code. Each column has its own largest change.
     """
 
     def sweep(
@@ -89,7 +89,7 @@ def variant(forced: bool, checked: bool) -> Callable[..., None]:
 
 
 class _Resident:
-    """A strip's array in the GPU's memory, and the rows of both that cross at each sweep."""
+    """A strip's array in the GPU's memory, and the rows that are copied at each sweep."""
 
     def __init__(self, grid: Grid, columns: int, stream: Any) -> None:
         self.host, self.changed = grid, False
@@ -102,12 +102,12 @@ class _Resident:
 
 
 class CudaKernel(Kernel):
-    """Loops on the GPU that the process sees first, compiled when the kernel is made.
+    """Loops on the first GPU of the process, compiled when the kernel is made.
 
-    Several ranks may share a GPU: each has a context of its own, and they take turns.
+    Several ranks may share a GPU: each has its own context, and they take turns.
     """
 
-    strips_only = True  # columns of the halo would have to cross too
+    strips_only = True  # the columns of the halo would need copying too
 
     def __init__(self, columns: int) -> None:
         super().__init__(columns)
@@ -127,13 +127,13 @@ class CudaKernel(Kernel):
                 for checked in (False, True)
             }
             self._compile()
-        except Exception as error:  # of the driver or the compiler: there is no one kind
+        except Exception as error:  # errors of driver and compiler have no common class
             raise KernelUnavailableError(
                 f"the implementation cuda: {_first_line(error)}"
             ) from error
 
     def _compile(self) -> None:
-        """Compile now, before the first barrier, for exactly the types of a run."""
+        """Compile now, before the first barrier, for the types of a run."""
         now, new, forcing = (allocate(1, self.columns) for _ in range(3))
         self.take(now, new, forcing)
         for given in (None, forcing):
@@ -142,20 +142,20 @@ class CudaKernel(Kernel):
         self.take()
 
     def processor_seconds(self) -> float:
-        """Return the time: the GPU works while this thread waits for it."""
+        """Return the wall time, because the GPU works while this thread waits for it."""
         return time.perf_counter()
 
     def free_memory(self) -> float | None:
-        """Return the bytes of the GPU's memory that are free; None where it is the host's that plays it."""
+        """Return the free bytes of the GPU's memory; None for a simulated GPU, which uses the host's."""
         return None if SIMULATED else float(cuda.current_context().get_memory_info().free)
 
     def take(self, *grids: Grid) -> None:
-        """Have these arrays in the GPU's memory, and no others.
+        """Copy these arrays into the GPU's memory, and drop all others.
 
         Raises
         ------
         MemoryError
-            They do not fit; with what they need and what was free.
+            They do not fit; the message has the required and the free bytes.
         """
         self.resident.clear()
         needed, free = sum(grid.nbytes for grid in grids), self.free_memory() or 0.0
@@ -170,7 +170,7 @@ class CudaKernel(Kernel):
         self.stream.synchronize()
 
     def settle(self) -> None:
-        """Bring what the sweeps made back to the host's arrays."""
+        """Copy the results of the sweeps back to the host's arrays."""
         for one in self.resident.values():
             if one.changed:
                 one.device.copy_to_host(one.host, self.stream)
@@ -197,7 +197,7 @@ class CudaKernel(Kernel):
         self, now: Grid, new: Grid, forcing: Grid | None, rows: tuple[int, int], checked: bool
     ) -> None:
         before, after = self.resident[now.ctypes.data], self.resident[new.ctypes.data]
-        # Where there is none, its place is taken by an array that is not looked at.
+        # A missing array is replaced by an array that the kernel does not read.
         force = before if forcing is None else self.resident[forcing.ctypes.data]
         first, last = rows
         blocks = math.ceil(self.columns / COLUMNS), math.ceil((last - first) / ROWS)
@@ -212,7 +212,7 @@ class CudaKernel(Kernel):
 
 
 def _why_not() -> str:
-    """Return what numba says of the missing GPU."""
+    """Return numba's message about the missing GPU."""
     try:
         cuda.get_current_device()
     except Exception as error:  # noqa: BLE001  # any of the driver's own
@@ -221,7 +221,7 @@ def _why_not() -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of a message that says something; numba's begin with a heading or a blank."""
+    """Return the first informative line of a message; numba's begin with a heading or a blank."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.endswith(":")]
     return said[0] if said else type(error).__name__

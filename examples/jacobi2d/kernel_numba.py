@@ -8,7 +8,7 @@ from cache import cache_directory
 from kernels import LEFT, Grid, Kernel, KernelUnavailableError, allocate
 
 try:
-    # Or numba litters this directory with its __pycache__ files.
+    # Otherwise numba writes its __pycache__ files into this directory.
     os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_directory() / "numba"))
     CACHE = True
 except OSError:
@@ -22,7 +22,7 @@ except ImportError as missing:
         "numba-missing",
     ) from missing
 
-# For whoever has imported numba before us.
+# For programs that have imported numba before.
 _reload: Callable[[], None] = config.reload_config
 _reload()
 
@@ -30,7 +30,7 @@ Span = tuple[int, int]
 
 
 # No fastmath: it may reorder and fuse, and the bits would differ from the other kernels'. The
-# loops are over slices of contiguous rows, for LLVM vectorises those (72 % of memcpy) and not
+# loops are over slices of contiguous rows, because LLVM vectorises those (72 % of memcpy) and not
 # loops over both indices (20 %).
 def _compile(function: Callable[..., None]) -> Callable[..., None]:
     return njit(nogil=True, boundscheck=False, fastmath=False, cache=CACHE)(function)
@@ -60,8 +60,8 @@ sweep = _compile(_sweep)
 sweep_forced = _compile(_sweep_forced)
 
 
-# In `largest` there is one maximum for each column: those vectorise; a single running one may
-# not be reordered, and does not.
+# `largest` has a maximum for each column: these vectorise. A single running maximum must not be
+# reordered, so it does not.
 
 
 def _widen(now: Grid, new: Grid, largest: Grid, row: int) -> None:

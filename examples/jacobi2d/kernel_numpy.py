@@ -60,11 +60,11 @@ class NumpyKernel(Kernel):
         change = self.scratch[: last - first]
         np.subtract(new.reshape(-1)[first:last], now.reshape(-1)[first:last], change)
         self._forget_padding(stop - start)
-        # Two passes that write nothing beat taking abs in place and one maximum.
+        # Two passes that write nothing are faster than abs in place and one maximum.
         return max(float(change.max()), -float(change.min()))
 
     def _stretch(self, start: int, stop: int) -> tuple[int, int]:
-        """Return where the rows' unknowns begin and end in the flat array."""
+        """Return the start and the end of the rows' unknowns in the flat array."""
         return start * self.pitch + LEFT, (stop - 1) * self.pitch + LEFT + self.columns
 
     def _forget_padding(self, rows: int) -> None:

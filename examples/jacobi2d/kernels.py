@@ -1,6 +1,6 @@
 """The kernel: one sweep of the five-point stencil over some rows of a strip.
 
-Whatever the implementation, a new value is
+In every implementation, a new value is
 
     0.25 * ((north + south) + (west + east)) [+ forcing]
 
@@ -27,7 +27,7 @@ Grid = NDArray[np.float64]
 
 LEFT = 8
 HALO = 8
-"""Rows beyond a rank's own on each side of its arrays: as many as a kernel makes sweeps after one exchange."""
+"""Rows beyond a rank's own on each side of its arrays: the most sweeps of a kernel after one exchange."""
 LINE = 8
 PAGE = 512
 
@@ -35,7 +35,7 @@ NAMES = ("numpy", "numba", "compiled", "wavefront", "threads", "cuda")
 
 
 class KernelUnavailableError(TaskError):
-    """The implementation cannot run on this host; the message names what is missing. Permanent."""
+    """The implementation cannot run on this host; the message names the missing part. Permanent."""
 
     def __init__(self, message: str, code: str = "kernel-unavailable") -> None:
         super().__init__(message, code=code)
@@ -50,18 +50,18 @@ class Kernel(ABC):
     halo) of `new`. Besides them it may write to the padding outside the side columns, and to
     nothing else.
 
-    A kernel may keep the arrays elsewhere, as a GPU does: they are given to `take` first, and after a
-    sweep only the first and the last row of unknowns of `new` are sure to be in the array, all of it
-    after `settle`; of `now` it looks at the halo alone.
+    A kernel may keep the arrays elsewhere, as a GPU does. Then they are passed to `take` first. After a sweep,
+    the array `new` has only its first and last row of unknowns; after `settle` it is complete. Of `now`, a sweep
+    reads only the halo.
 
     Attributes
     ----------
     most_sweeps
-        How many sweeps `several_sweeps` makes at most; with 1 there is none.
+        Most sweeps of `several_sweeps`; with 1 it is not available.
     strips_only
-        Whether it needs strips of the whole width: what comes at the two sides of a rectangle it does not see.
+        Whether it needs strips of the whole width, because it does not read the two sides of a rectangle.
     threads
-        By how many threads it sweeps.
+        Number of threads of a sweep.
     """
 
     most_sweeps = 1
@@ -72,20 +72,20 @@ class Kernel(ABC):
         self.columns = columns
 
     def take(self, *grids: Grid) -> None:  # noqa: B027  # nothing to do where they stay
-        """Sweep over these arrays from now on, as they are now."""
+        """Sweep over these arrays from now on, with their current contents."""
 
     def settle(self) -> None:  # noqa: B027  # likewise
-        """Have in the arrays all that the sweeps made of them."""
+        """Write all results of the sweeps into the arrays."""
 
     def processor_seconds(self) -> float:
-        """Return the seconds that the processor has worked, from any moment on: a thread's processor time.
+        """Return the working seconds of the processor since any fixed moment: a thread's processor time.
 
-        Where the thread waits while another kind of processor sweeps, those on the clock.
+        If the thread waits while another kind of processor sweeps, it is the wall time.
         """
         return time.thread_time()
 
     def free_memory(self) -> float | None:
-        """Return the bytes that the arrays may take where the kernel keeps them; None: the host's own."""
+        """Return the free bytes for arrays where the kernel keeps them; None: in the host's memory."""
         return None
 
     @abstractmethod
@@ -109,15 +109,15 @@ class Kernel(ABC):
     ) -> float:
         """Make all rows of `new` as they are after several sweeps.
 
-        Returns the largest absolute change of a point in the last of them, if it is to be checked, else nan.
-        `beside` is whether there are neighbours above and below. Then `now` and `forcing` are views of arrays that
-        go on beyond them: with their edge they have `sweeps` rows of the neighbour.
+        Return the largest absolute change of a point in the last sweep if `checked`, else nan. `beside` is
+        whether there are neighbours above and below. Then `now` and `forcing` are views of larger arrays: with
+        their edge they have `sweeps` rows of the neighbour.
         """
         raise NotImplementedError(f"{type(self).__name__} makes one sweep at a time")
 
 
 def pitch_of(columns: int) -> int:
-    """Return how many numbers apart rows lie.
+    """Return the distance between rows, in numbers.
 
     >>> pitch_of(4000), pitch_of(4087)
     (4016, 4104)
@@ -127,13 +127,13 @@ def pitch_of(columns: int) -> int:
 
 
 def allocate(rows: int, columns: int) -> Grid:
-    """Return an array for `rows` of unknowns, zero and touched, with rows on cache lines."""
+    """Return a zeroed array for `rows` of unknowns, with its memory allocated and rows on cache lines."""
     pitch = pitch_of(columns)
     count = (rows + 2) * pitch
     raw = np.empty(count + LINE)
     skip = (-raw.ctypes.data // 8) % LINE
     grid = raw[skip : skip + count].reshape(rows + 2, pitch)
-    # Writing makes the pages real: a page only read would be the kernel's one zero page.
+    # Writing allocates the pages: pages that are only read would be the kernel's one zero page.
     grid[...] = 0.0
     return grid
 
@@ -144,14 +144,14 @@ def unknowns(grid: Grid, columns: int) -> Grid:
 
 
 def load_kernel(name: str, columns: int, threads: int = 1) -> Kernel:
-    """Return the implementation of this name, compiled and ready; with this number of threads if it has threads.
+    """Return the implementation of this name, compiled and ready; `threads` applies if it uses threads.
 
     Raises
     ------
     KernelUnavailableError
-        Permanent on this host: no such name, no numba, no compiler, no GPU.
+        No such name, numba, compiler or GPU. Permanent on this host.
     """
-    # Imported here, for each has needs of its own and a rank runs one.
+    # Imported here, because each has its own dependencies and a rank uses one.
     if name == "numpy":
         from kernel_numpy import NumpyKernel  # noqa: PLC0415  # see above
 

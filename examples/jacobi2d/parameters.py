@@ -12,9 +12,9 @@ from apples.program import TaskError
 class Parameters:
     """The parameters of the template; field names are the parameters' names.
 
-    A value over a side or the grid is a number, or the path of a ``.npy`` file of real numbers that every host can
-    read: `grid` of them for a side, from left to right or top to bottom, and grid x grid for `source` and
-    `initial`, of which each rank reads its own rows.
+    A value over a side or the grid is a number, or the path of a ``.npy`` file of real numbers that every host
+    can read: `grid` numbers for a side, from left to right or top to bottom, and grid x grid for `source` and
+    `initial`; each rank reads only its rows of these.
 
     Parameters
     ----------
@@ -25,11 +25,11 @@ class Parameters:
     tolerance
         Stop when no point changed by more than this in a sweep; 0 never stops early.
     residual_every
-        Sweeps between two checks of that change, which is checked at the last too; 0: at the last alone.
+        Sweeps between two checks of that change; the last sweep is always checked. 0: only the last.
     top, bottom, left, right
         The fixed values along the sides.
     source
-        `f` in ``-laplace(u) = f`` on the unit square; empty for none, which is quicker.
+        `f` in ``-laplace(u) = f`` on the unit square; empty: none, which is faster.
     initial
         The unknowns before the first sweep.
     digest
@@ -55,7 +55,7 @@ class Parameters:
         Raises
         ------
         TaskError
-            A number is not finite, or nothing checks the change against the tolerance. Permanent.
+            A number is not finite, or no sweep checks the change against the tolerance. Permanent.
         """
         values: dict[str, Any] = {
             name: number_or_path(name, value) if name in FIELDS else value

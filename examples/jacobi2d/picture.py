@@ -30,8 +30,8 @@ class Picture:
     Parameters
     ----------
     low, high
-        The grid's smallest and largest value: known beforehand, so that a line of pixels can
-        be coloured, compressed and forgotten as soon as its rows have passed.
+        The grid's smallest and largest value. They are given beforehand, so that a line of pixels can
+        be coloured, compressed and dropped as soon as its rows are complete.
     """
 
     def __init__(self, path: Path, grid: int, low: float, high: float) -> None:

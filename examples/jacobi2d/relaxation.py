@@ -1,4 +1,4 @@
-"""The iteration on one rank: exchange borders, sweep once or several times, check the change now and then."""
+"""The iteration on one rank: exchange borders, sweep once or several times, and check the change at intervals."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from picture import Picture
 
 from apples.program import Task
 
-if TYPE_CHECKING:  # a rigid run does without this package
+if TYPE_CHECKING:  # a rigid run does not need this package
     from apples.malleable import RowArray
 
 FILLS = {"even": fill_first, "odd": set_sides, "forcing": fill_forcing}
-"""The arrays by name: two that take turns, and the forcing if there is a source."""
+"""The arrays by name: two that alternate, and the forcing if there is a source."""
 
 
 class Relaxation:
-    """The arrays of one rank and what is done to them. All ranks take every decision from the same numbers.
+    """The arrays of one rank and the operations on them. All ranks base every decision on the same numbers.
 
     The forcing is ``0.25 h^2 f`` with ``h = 1 / (n + 1)``: a sweep then solves ``-laplace(u) = f`` on the unit
     square, the sides at 0 and 1. Every array has `HALO` rows beyond the rank's own, as a kernel may make as many
@@ -42,9 +42,9 @@ class Relaxation:
     kernel
         The implementation for this rank's host.
     arrays
-        Two that take turns, and the forcing if there is a source.
+        Two that alternate, and the forcing if there is a source.
     columns
-        This rank's.
+        This rank's columns.
     """
 
     def __init__(self, task: Task, parameters: Parameters) -> None:
@@ -55,7 +55,7 @@ class Relaxation:
         self._sweeps = 1
         self._forcing: Grid | None = None
         self._turns: list[tuple[Grid, Grid, Grid]] = []
-        """What is exchanged, read and written in this sweep, and in the next."""
+        """The arrays that are exchanged, read and written in this sweep, and in the next."""
         self.columns = range(parameters.grid)
         if task.malleable:
             self._declare()
@@ -97,9 +97,9 @@ class Relaxation:
     def advance(self, iteration: int) -> bool:
         """Exchange borders and do as many iterations as that allows; return whether the tolerance is met.
 
-        A step ends at each check of the change; the steps up to there have as equal numbers of sweeps as can be.
-        The sweep begins when the halo has arrived. Sweeping the inner rows meanwhile gained 1 % or nothing at 1000
-        and 4000 rows, over shared memory and TCP, and a sum is what a planner can predict.
+        A step ends at each check of the change; the steps up to there have numbers of sweeps as equal as
+        possible. The sweep begins when the halo has arrived. Sweeping the inner rows meanwhile gained at most 1 %
+        at 1000 and 4000 rows, over shared memory and TCP; and a planner can predict the sum of both times.
         """
         task, parameters = self.task, self.parameters
         if task.changed:
@@ -123,10 +123,10 @@ class Relaxation:
         return task.residual <= parameters.tolerance > 0
 
     def take_arrays(self) -> None:
-        """Hold the arrays that this rank has now, and agree how many sweeps follow an exchange. Collective.
+        """Take the rank's current arrays, and agree on the number of sweeps after an exchange. Collective.
 
-        As many as every rank's kernel makes in a pass, and every strip has rows for its neighbours; of rectangles
-        one, for several would need the neighbours' corners too.
+        For strips it is the most that every rank's kernel makes in a pass and every strip has rows for. For
+        rectangles it is one, because several sweeps would need the neighbours' corners too.
         """
         task = self.task
         if self._declared:
@@ -143,7 +143,7 @@ class Relaxation:
         self.kernel.take(even, odd, *forcing)
 
     def exchange(self) -> None:
-        """Bring the rows and columns beyond the rank's own up to date. Collective."""
+        """Update the rows and columns beyond the rank's own. Collective."""
         self.task.exchange(self._turns[0][0], halo=self._sweeps)
 
     def _exchanged(self, array: Grid) -> Grid:

@@ -2,8 +2,8 @@
 
 By hand: python solver.py --set grid=500    or    mpiexec -n 2 python solver.py --set grid=500
 
-The result is the same bit for bit, and so is the iteration at which a tolerance stops, whatever the partition,
-the kernels, and the changes of hosts.
+The result is the same bit for bit, and so is the iteration at which a tolerance stops, for all partitions,
+kernels and changes of hosts.
 """
 
 try:

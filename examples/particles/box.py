@@ -1,4 +1,4 @@
-"""The periodic box and its square cells: who is whose neighbour, and whose is a point."""
+"""The periodic box and its square cells: the neighbours of a cell, and the cell of a point."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ DIRECTIONS = tuple((dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1) if (dx, dy
 
 
 class FlightError(TaskError):
-    """A particle flew further than a cell in one step: the step is too long for its speed. Permanent."""
+    """A particle moved further than a cell in one step: the step is too long for its speed. Permanent."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Box:
         return inside
 
     def inside(self, number: int, points: Numbers) -> Numbers:
-        """Return the points counted from the middle of a cell, by the shorter way round."""
+        """Return the points relative to the middle of a cell, by the shorter way round."""
         row, column = divmod(number, self.cells)
         middle = (np.array([column, row]) + 0.5) * self.side
         way = points - middle

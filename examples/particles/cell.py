@@ -1,7 +1,7 @@
-"""A cell of the box: the migratable block of this program, with the physics of what is in it.
+"""A cell of the box: the migratable block of this program, with the physics of its particles.
 
-Particles of mass 1 attract and repel each other as Lennard-Jones has it, up to a cutoff at which force and
-potential are shifted to zero, so that nothing jumps and the energy is conserved. Velocity Verlet.
+Particles of mass 1 have Lennard-Jones forces up to a cutoff, at which force and potential are shifted to zero, so
+that neither jumps and the energy is conserved. Velocity Verlet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ COLUMNS = 7
 class Cell:
     """The particles in one cell, a row each, in the order of their names.
 
-    What is computed for a particle depends on what is in this cell and around it, and not on which rank
-    computes it: a run is the same, bit for bit, on any number of ranks and however cells move.
+    The motion of a particle depends only on this cell and the cells around it, not on the rank that computes it.
+    So a run is the same, bit for bit, on any number of ranks and for any migration of cells.
     """
 
     def __init__(self, number: int, rows: Numbers, potential: float = 0.0) -> None:
@@ -36,29 +36,29 @@ class Cell:
         return 0.5 * float((self.rows[:, VELOCITY] ** 2).sum())
 
     def pack(self) -> dict[str, NDArray[np.generic]]:
-        """Return all there is to a cell as arrays of numbers."""
+        """Return the cell as arrays of numbers."""
         head = np.array([self.number], np.int64)
         return {"number": head, "rows": self.rows, "potential": np.array([self.potential])}
 
     @classmethod
     def unpack(cls, arrays: Mapping[str, Numbers]) -> "Cell":
-        """Return the cell of such arrays."""
+        """Return the cell of the arrays from `pack`."""
         number, potential = int(arrays["number"][0]), float(arrays["potential"][0])
         return cls(number, arrays["rows"], potential)
 
     def drift(self, step: float, box: Box) -> None:
-        """Do half a kick and a whole drift; afterwards particles may be out of the cell."""
+        """Do half a kick and a whole drift; afterwards particles may be outside the cell."""
         rows = self.rows
         rows[:, VELOCITY] += 0.5 * step * rows[:, FORCE]
         rows[:, PLACE] = box.wrap(rows[:, PLACE] + step * rows[:, VELOCITY])
 
     def mail(self, box: Box) -> dict[int, Numbers]:
-        """Return for each neighbour the particles it must know: in it, or within the cutoff of it.
+        """Return for each neighbour the particles that it needs: inside it, or within the cutoff of it.
 
         Raises
         ------
         FlightError
-            A particle is in none of them. Permanent: the time step is too long.
+            A particle is in no neighbour. Permanent: the time step is too long.
         """
         points = self.rows[:, PLACE]
         around = box.neighbours(self.number)
@@ -76,7 +76,7 @@ class Cell:
         }
 
     def receive(self, mail: Iterable[Numbers], box: Box) -> None:
-        """Keep who is in the cell now, compute the forces on them, and do the other half of the kick's work.
+        """Keep the particles that are now in the cell, and compute the forces on them.
 
         Parameters
         ----------
@@ -117,8 +117,8 @@ def act(here: Numbers, known: Numbers, length: float) -> tuple[Numbers, float]:
     distance = np.sqrt(square)
     six = 1.0 / (square * square * square)
     slope = -24.0 * (2.0 * six * six - six) / distance - SLOPE_AT_CUTOFF
-    # In value and in slope: the error of the energy is then that of the integrator, and falls with
-    # the square of the step.
+    # Zero in value and in slope: the error of the energy is then that of the integrator, and falls
+    # with the square of the step.
     shift = POTENTIAL_AT_CUTOFF + SLOPE_AT_CUTOFF * (distance - CUTOFF)
     pull = -slope / distance
     force = [np.bincount(one, pull * way, len(here)) for way in (x, y)]

@@ -1,7 +1,7 @@
-"""The steps of molecular dynamics over the cells that are here, and the energy of all cells.
+"""The steps of molecular dynamics over the cells of this rank, and the energy of all cells.
 
-What other ranks must know is sent as soon as the cells at the border have moved; while it is on its way, the cells
-whose neighbours are all here are computed.
+After the border cells have moved, their particles are sent to other ranks. Meanwhile the rank computes the cells
+without neighbours on other ranks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from apples.program import Task
 
 
 class Dynamics:
-    """Advances all cells together; every rank calls what is collective as often as the others."""
+    """Advances all cells together; every rank makes the same collective calls."""
 
     def __init__(self, task: Task, cells: Blocks[Cell], box: Box) -> None:
         self.task, self.cells, self.box = task, cells, box
@@ -25,7 +25,7 @@ class Dynamics:
         self._version = cells.version
 
     def advance(self, step: float) -> None:
-        """Do one step of velocity Verlet; of length 0 it only finds the forces. Collective."""
+        """Do one step of velocity Verlet; with length 0 it only computes the forces. Collective."""
         post = self._post
         if post is None or self._version != self.cells.version:
             post = self._post = Post(self.cells, self.box)
@@ -41,7 +41,7 @@ class Dynamics:
         self._act(post.border, arrived, step)
 
     def _move(self, numbers: Iterable[int], step: float) -> dict[int, dict[int, Numbers]]:
-        """Let the particles of some cells fly; return what the cells' neighbours must know of them."""
+        """Move the particles of some cells; return the particles that the cells' neighbours need."""
         mail = {}
         for number in numbers:
             with self.cells.timed(number):
@@ -52,7 +52,7 @@ class Dynamics:
     def _act(
         self, numbers: Iterable[int], arrived: Mapping[int, Iterable[Numbers]], step: float
     ) -> None:
-        """Compute the forces in some cells, whose mail is complete."""
+        """Compute the forces in some cells that have received all their mail."""
         for number in numbers:
             with self.cells.timed(number):
                 self.cells[number].receive(arrived[number], self.box)
@@ -61,7 +61,7 @@ class Dynamics:
     def energy(self) -> tuple[float, int]:
         """Return the energy of all particles and their number. Collective.
 
-        Summed in the order of cells: the same on any number of ranks, bit for bit.
+        The sum is in the order of cells, so it is the same on any number of ranks, bit for bit.
         """
         mine, every = np.zeros((3, len(self.cells))), np.empty((3, len(self.cells)))
         for number, cell in self.cells.items():

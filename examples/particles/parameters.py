@@ -12,18 +12,18 @@ class Parameters:
     cells
         Along each side of the box: cells x cells migratable blocks.
     steps, time_step
-        How many, and of what length.
+        Number and length of the steps.
     cell_side
-        Of a cell; at least the cutoff of 2.5.
+        Side of a cell; at least the cutoff of 2.5.
     gas_density, drop_density, drop_radius, drop_at
-        Particles per area outside and inside a drop; its radius and the place of its middle along the
-        diagonal, both as parts of the box.
+        Particles per area outside and inside a drop; its radius and the position of its middle along the
+        diagonal, both as fractions of the box.
     drift
         Velocity of the drop in both directions: the load moves with it.
     temperature, seed
-        Of the first velocities.
+        Temperature and random seed of the initial velocities.
     strategy, balance_every
-        Of the load balancer, and every how many steps it is asked; 0: at the start and when hosts change.
+        Name of the load balancer, and steps between its calls; 0: at the start and when hosts change.
     """
 
     cells: int = 8

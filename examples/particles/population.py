@@ -1,4 +1,4 @@
-"""The first particles: a dense drop in thin gas, so that cells differ in particles by an order of magnitude."""
+"""The initial particles: a dense drop in thin gas, so that cells differ in particles by an order of magnitude."""
 
 import math
 
@@ -8,11 +8,11 @@ from cell import COLUMNS, NAME, PLACE, VELOCITY, Cell
 from parameters import Parameters
 
 PARTICLES_A_CELL = 1 << 20
-"""Names of a cell's first particles begin at this times its number."""
+"""The names of a cell's initial particles begin at this times the cell's number."""
 
 
 def density(parameters: Parameters, box: Box, number: int) -> float:
-    """Return particles per area of a cell: of the drop within its radius of its middle, else of the gas."""
+    """Return the particles per area of a cell: of the drop within its radius of its middle, else of the gas."""
     row, column = divmod(number, box.cells)
     middle = parameters.cells * parameters.drop_at
     off = math.hypot(column + 0.5 - middle, row + 0.5 - middle)
@@ -21,9 +21,9 @@ def density(parameters: Parameters, box: Box, number: int) -> float:
 
 
 def first_cell(parameters: Parameters, box: Box, number: int) -> Cell:
-    """Return a cell with its first particles: on a square lattice, with random velocities.
+    """Return a cell with its initial particles: on a square lattice, with random velocities.
 
-    It depends on the parameters and the cell's number only, so that any rank may make it.
+    It depends only on the parameters and the cell's number, so that any rank may make it.
     """
     dense = density(parameters, box, number)
     aside = math.ceil(box.side * math.sqrt(dense))

@@ -11,11 +11,11 @@ from apples.malleable import Blocks, wait
 
 TAG = 7
 WIDTH = 5
-"""Numbers of a particle that travel; a parcel's head takes a row of as many."""
+"""Numbers of a particle in a message; the head of a message takes a row of as many."""
 
 
 Mail = Mapping[int, Mapping[int, Numbers]]
-"""Of each cell what it sends to each of its neighbours."""
+"""Cell -> neighbour -> the particles sent to it."""
 
 
 class Post:
@@ -24,7 +24,7 @@ class Post:
     Attributes
     ----------
     border, inside
-        The cells that are here: those with a neighbour on another rank, and those without.
+        The cells of this rank: those with a neighbour on another rank, and those without.
     """
 
     def __init__(self, cells: Blocks[Cell], box: Box) -> None:
@@ -40,7 +40,7 @@ class Post:
         self._requests: Sequence[MPI.Request] = ()
 
     def send(self, mail: Mail) -> None:
-        """Send what the cells of the border send to other ranks; `fetch` comes after it."""
+        """Send the mail of border cells to other ranks; `fetch` must follow."""
         parcels: dict[int, list[Numbers]] = {partner: [] for partner in self.partners}
         for sent in mail.values():
             for number, rows in sent.items():
@@ -54,7 +54,7 @@ class Post:
         ]
 
     def sorted(self, mail: Mail) -> dict[int, list[Numbers]]:
-        """Return what comes for each cell that is here from cells that are here too."""
+        """Return the mail between cells of this rank, by receiver."""
         arrived: dict[int, list[Numbers]] = {number: [] for number, _ in self.cells.items()}
         for sent in mail.values():
             for number, rows in sent.items():
@@ -63,7 +63,7 @@ class Post:
         return arrived
 
     def fetch(self, arrived: dict[int, list[Numbers]]) -> None:
-        """Take one letter from each partner and hand out what is in it; what was sent has gone then."""
+        """Receive a message from each partner and add its contents by cell; complete all sends."""
         missing = list(self.partners)
 
         def look() -> bool:
