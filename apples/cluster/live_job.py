@@ -40,7 +40,7 @@ class LiveJobState(StrEnum):
 
 
 MAX_TALKING, MAX_TALK = 32, 1000
-"""Limits of a submission's message matrix: hosts, and the value of an entry (only ratios count)."""
+"""Limits of a submission's message matrix: number of hosts, and value of an entry (only ratios count)."""
 OVER = frozenset({
     LiveJobState.FINISHED, LiveJobState.FAILED, LiveJobState.CANCELLED, LiveJobState.LOST,
 })  # fmt: skip

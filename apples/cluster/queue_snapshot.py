@@ -209,7 +209,7 @@ def _queued(job: LiveJob, now: float, nodes: int) -> QueuedJob:
 
 
 def work_of(job: LiveJob, now: float) -> float:
-    """Return the seconds of its run time on its most hosts that an attempt has had; half the hosts count half.
+    """Return the seconds that an attempt has run, on the scale of its `maximum` hosts: half of them count half.
 
     For an evolving job each second counts fully: it has as many hosts as it has work for.
     """

@@ -435,9 +435,9 @@ class LiveScheduler(SchedulerBackend):
     def cancel(self, clock: float, number: int, reason: str = "", operator: bool = False) -> None:
         """End a job in any state; a job that is over does not change.
 
-        A running job can be ended only by its user's job runner. If that is away and the operator cancels the job
-        a second time, the scheduler counts the job as over and quarantines its hosts until the job runner reports
-        that the job left them.
+        In a shared scheduler only its user's job runner can end a running job. If the job runner is away and the
+        operator cancels the job a second time, the scheduler counts the job as over. It quarantines its hosts
+        until the job runner reports that the job left them.
 
         Raises
         ------
