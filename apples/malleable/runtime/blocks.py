@@ -234,7 +234,7 @@ class Blocks(Generic[T]):
         return self.moved_bytes
 
     def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Switch to another communicator; `ranks` has its rank for each old rank that stays."""
+        """Switch to another communicator; `ranks` is old rank -> new rank of staying ranks."""
         self.table = BlockTable(tuple(ranks[owner] for owner in self.table.owners))
         places = {new: self.processors[old] for old, new in ranks.items()}
         self.comm = comm

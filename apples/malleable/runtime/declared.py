@@ -356,7 +356,7 @@ class DistributedArray(ABC):
         self.arrive()
 
     def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Switch to the new tile and to another communicator; `ranks` maps each old rank that stays to its new."""
+        """Switch to the new tile and to another communicator; `ranks` is old rank -> new rank of staying ranks."""
         self.release()
         if self._coming is not None:
             self.arrive()

@@ -1,7 +1,7 @@
-"""`HaloMessages`: the messages and bytes between all ranks by exchanges of declared arrays. Rank 0 reports them.
+"""`HaloMessages`: the messages and bytes of halo exchanges between all ranks, reported by rank 0.
 
-Every rank exchanges as often as the others, and the bytes of one exchange follow from all tiles, which every rank
-knows. So no message is counted: an exchange increments one number, and rank 0 multiplies now and then.
+All ranks exchange equally often, and the bytes of an exchange follow from all tiles, which every rank has. So no
+message is counted: an exchange increments one number, and rank 0 multiplies it for a report.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAIR_BYTES = 80
 
 
 class HaloMessages:
-    """Reports the exchanges of declared arrays since this map of the hosts began. On rank 0.
+    """Reports the exchanges of declared arrays since the present map of hosts began; on rank 0.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class HaloMessages:
     anew
         Whether all processes began with this map.
     together
-        Whether all ranks are of one ``MPI_COMM_WORLD``; else the ranks of each host are.
+        Whether all ranks share one ``MPI_COMM_WORLD``; else only the ranks of each host do.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ def exchanged_bytes(array: DistributedArray) -> NDArray[np.int64]:
 def _by_pair(
     each: Sequence[NDArray[np.int64]],
 ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-    """Return the pairs of ranks that any array sends between, and by pair the bytes of each array."""
+    """Return the pairs of ranks with messages of any array, and for each array the bytes of each pair."""
     pairs, places = np.unique(
         np.concatenate([one[:, :2] for one in each]), axis=0, return_inverse=True
     )
@@ -132,7 +132,7 @@ def _by_pair(
 
 
 def _corners(tiles: Sequence[Tile]) -> NDArray[np.int64]:
-    """Return of each tile the first row and the one after the last, then of the columns."""
+    """Return the first row and the row after the last of each tile, then the same of its columns."""
     return np.array(
         [(t.rows.first, t.rows.stop, t.columns.first, t.columns.stop) for t in tiles], np.int64
     )

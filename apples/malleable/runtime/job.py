@@ -10,9 +10,9 @@
         state.iteration += 1
     job.finish()
 
-`apples.program.Task` is its front door, with the same calls. Started without a job manager the same program runs
-rigid on its MPI world: with the rows that the agent's task gives each host (`agent_task`), or started by hand with
-as many for each rank.
+Programs use it through `apples.program.Task`, which has the same calls. Without a job manager the same program
+runs rigid on its MPI world: with the rows that the agent's task assigns to each host (`agent_task`), or, started
+by hand, with equal rows on each rank.
 """
 
 from __future__ import annotations
@@ -77,18 +77,18 @@ T = TypeVar("T")
 S = TypeVar("S", RowArray, TileArray, CsrMatrix)
 
 TOPOLOGY = "APPLES_TOPOLOGY_JOB"
-"""Set by the topology daemon for processes it starts: then changes of CPUs are announced and acknowledged."""
+"""Environment variable that the topology daemon sets for its processes: it announces changes of their CPUs."""
 
 
 class CpuMask:
-    """Keeps a rank's threads to the CPUs it may use, as the malleability points of DROM do (SD-Policy, 3.3).
+    """Adapts a rank's threads to the CPUs that it may use, as the malleability points of DROM do (SD-Policy, 3.3).
 
-    `Threads` is loaded only when the CPUs change, because a rank starts sooner without it.
+    `Threads` is imported only when the CPUs change, so that ranks start faster.
 
     Parameters
     ----------
     ranks
-        Ranks of the job on this host, which divide the CPUs among them.
+        Number of the job's ranks on this host, which share its CPUs.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -113,39 +113,39 @@ class CpuMask:
         return Threads(self._ranks)
 
 
-# Applies to commits in memory. Commits on disk stay the user's choice: their cost depends on a disk
-# that others share.
+# For commits in memory. The user chooses commits on disk, because their cost depends on a disk
+# that other users share.
 PACE_SECONDS = 5.0
 """Minimum time between two opportunistic commits."""
 COMMITTED_SHARE = 0.01
 """Maximum share of the time that opportunistic commits take."""
 PROGRESS_SECONDS = 0.5
-"""How often rank 0 reports the iteration to the job manager, and the messages of its arrays to the agent."""
+"""Interval at which rank 0 reports the iteration to the job manager, and the arrays' messages to the agent."""
 HOST = "APPLES_HOST"
-"""Environment variable with the host's name, where a process group has one host."""
+"""Environment variable with the host's name, if a process group has one host."""
 RIGID = "here"
 """Name of the host of a job that was started without a job manager."""
 
 
 class MalleableJob:
-    """The runtime of a malleable program, one object a rank. A program uses it through `apples.program.Task`.
+    """The runtime of a malleable program, one object in each rank. Programs use it through `apples.program.Task`.
 
     Parameters
     ----------
     commit_seconds
-        Time between two commits, to which the job rolls back when a host is lost. 0: a commit only when
-        `commit` is called. None: the job file's value. If the job file has none either, a job on several hosts
-        commits in memory alone, if there is memory to spare, and spends at most one hundredth of its time on it.
+        Interval of commits, to which the job rolls back when a host is lost. 0: a commit only when `commit` is
+        called. None: the job file's value. If the job file has none either, a job on several hosts commits only in
+        memory, if enough memory is free, and spends at most one hundredth of its time on it.
     task
-        The agent's task. If it is None, all ranks together read it from the agent's file.
+        The agent's task; None: all ranks together read it from the agent's file.
 
     Attributes
     ----------
     comm, members, strip
-        The communicator to work on, all hosts with their rows, and this rank's rows; from the first
-        safe point on, and new after every change.
+        The communicator of the job's ranks, all hosts with their rows, and this rank's rows; from the first safe
+        point on, and new after every change.
     host
-        Name of this rank's host, from the start where every host has a world of its own.
+        Name of this rank's host, from the start if every host has an MPI world of its own.
     layout
         Host and rows of every rank.
     """
@@ -193,19 +193,19 @@ class MalleableJob:
 
     @property
     def rank(self) -> int:
-        """This rank's number among all."""
+        """Number of this rank in the job."""
         return self.comm.Get_rank()
 
     def commit(self) -> str:
         """Commit the state, to which the job rolls back when a host is lost. Collective.
 
-        Returns the reason of a failure, empty if there is none. After a failure the commit before it is still
-        there. A job without a job manager commits nothing.
+        Return the reason of a failure, or an empty text. A failure leaves the commit before it intact. A job
+        without a job manager commits nothing.
         """
         return self._commit(opportunistic=False)
 
     def _commit(self, *, opportunistic: bool) -> str:
-        """Commit as `commit` does, or in memory alone and only if there is memory to spare. Collective."""
+        """Commit as `commit` does, or only in memory and only if enough memory is free. Collective."""
         begin = self._committed = time.monotonic()
         if self._checkpoints is None or self._plan is None or self._channel is None:
             return ""
@@ -223,17 +223,17 @@ class MalleableJob:
 
     @property
     def rigid(self) -> bool:
-        """Whether it was started without a job manager: its hosts never change."""
+        """Whether the job was started without a job manager, so that its hosts never change."""
         return self._channel is None
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """Number of the job's ranks."""
         return self.comm.Get_size()
 
     @property
     def shares_rows(self) -> bool:
-        """Whether it has declared distributed arrays."""
+        """Whether the program has declared distributed arrays."""
         return bool(self._declared.arrays)
 
     def array(
@@ -296,7 +296,7 @@ class MalleableJob:
         background: bool = False,
         partners: Callable[[int], Mapping[int, float]] | None = None,
     ) -> Blocks[T]:
-        """Declare objects that migrate one by one, as a load balancer places them; see `Blocks`.
+        """Declare objects that migrate one by one, placed by a load balancer; see `Blocks`.
 
         If the task has a decomposition, it replaces `decomposition`.
         """
@@ -325,7 +325,7 @@ class MalleableJob:
         return declared
 
     def state(self, **values: Value) -> State:
-        """Declare values that are the same on every rank; once a job. One named `iteration` is reported."""
+        """Declare values that are the same on every rank, once in a job; the value `iteration` is reported."""
         self._demand_new("state")
         if self._declared.state.dump():
             raise DeclarationError(
@@ -337,7 +337,7 @@ class MalleableJob:
         return self._declared.state
 
     def may_lose(self, *names: str) -> None:
-        """Allow names of the program's loop to differ on new ranks: a timer, a cache."""
+        """Permit names of the program's loop to differ on new ranks, for example a timer or a cache."""
         self._losable |= set(names)
 
     def safepoint(
@@ -346,28 +346,27 @@ class MalleableJob:
         *,
         collect: Callable[[], object] | None = None,
     ) -> HostChange | Rollback | None:
-        """Return the change, None if there is none. Collective; every rank calls it as often as the others.
+        """Return the change of hosts at this safe point, or None. Collective; all ranks call it equally often.
 
         Parameters
         ----------
         before
-            Called when a change is about to be made, by leaving ranks too: frees requests on the old
-            communicator.
+            Called before a change, also on leaving ranks; must free requests on the old communicator.
         collect
-            Called when the declared arrays are about to be read, by a commit or a change: a program that keeps
-            them elsewhere, as in a GPU's memory, brings them back into `local` then.
+            Called before a commit or a change reads the declared arrays: a program that keeps them elsewhere, for
+            example in a GPU's memory, must copy them back into `local`.
 
         Raises
         ------
         Released
-            This rank's host leaves the job; not to be caught.
+            This rank's host leaves the job; the program must not catch it.
         UndeclaredStateError
-            At the first safe point: something would be lost.
+            At the first safe point: a change would lose undeclared state.
         """
         if self._agreement is None:
             self.demand_declared(sys._getframe(1))
             return self.join()
-        # Nothing else before this test: a sweep leaves none of it in the caches, and most safe points pass.
+        # No other code before this test: it would run with cold caches after each sweep, and most calls end here.
         if self._agreement.skip():
             return None
         self._mask.follow()
@@ -386,7 +385,7 @@ class MalleableJob:
         return change
 
     def join(self) -> HostChange | Rollback:
-        """Come to the first safe point: report being parked, wait for the order, merge with the other ranks."""
+        """Handle the first safe point: report ``parked``, wait for the order, merge with the other ranks."""
         if self._channel is None:
             return self._run_rigid()
         self._channel.send(
@@ -407,9 +406,9 @@ class MalleableJob:
         Parameters
         ----------
         frame
-            Of the function with the loop.
+            Frame of the function with the loop.
         kept
-            Types of values that every new rank makes itself, such as the program's task.
+            Types of values that every new rank creates itself, for example the program's task.
         """
         own = (MalleableJob, DistributedArray, CsrMatrix, Replicated, State, Blocks, *kept)
         # `isinstance` would ask a weak proxy for the class of its referent, which may be gone.
@@ -433,11 +432,11 @@ class MalleableJob:
 
     @property
     def prefetching(self) -> bool:
-        """Whether constant arrays are on their way to new places, before a change."""
+        """Whether a prefetch of constant arrays is in progress, before a change."""
         return self._prefetch is not None
 
     def allreduce(self, value: float, operation: MPI.Op = MPI.SUM) -> float:
-        """Return a reduction of MAX, MIN or SUM over all ranks, which carries the safe point's question along."""
+        """Return a reduction of MAX, MIN or SUM over all ranks, which also carries the safe points' agreement."""
         if self._agreement is None:
             raise DeclarationError(
                 "allreduce comes after the first safe point", code="safepoint-missing"
@@ -445,12 +444,12 @@ class MalleableJob:
         return self._agreement.reduce(value, operation)
 
     def request(self, minimum: int, maximum: int) -> None:
-        """Ask for other limits, in hosts (an evolving job); the agent may answer with a change."""
+        """Request other limits on the number of hosts (an evolving job); the agent may answer with a change."""
         if self._channel is not None and self.rank == 0:
             self._channel.send("limits", minimum=minimum, maximum=maximum)
 
     def finish(self) -> None:
-        """End the job's collective life; every rank calls it after the loop, and works alone from then on."""
+        """End the collective safe points; every rank calls it after the loop, and works alone afterwards."""
         if self._agreement is not None:
             self._agreement.end()
             self._agreement = None
@@ -464,7 +463,7 @@ class MalleableJob:
             self._channel.send("leaving")
 
     def __enter__(self) -> MalleableJob:
-        """Return itself."""
+        """Return this job."""
         return self
 
     def __exit__(
@@ -487,13 +486,13 @@ class MalleableJob:
                 names=list(written),
             )
         if self._channel is not None and not isinstance(error, Released):
-            # The MPI library may fail because of a lost rank before the manager has noticed the loss.
+            # MPI may fail because of a lost rank before the manager has noticed the loss.
             word = "broken" if isinstance(error, MPI.Exception) else "failed"
             message = f"{type(shown).__name__}: {shown}"[:2000]
-            # An error of a program's task has a code too, and is no `ApplesError`.
+            # An error of a program's task has a code too, but is not an `ApplesError`.
             code = getattr(shown, "code", "") if hasattr(shown, "fields") else ""
             self._channel.send(word, message=message, code=code, certain=False)
-            while word == "broken":  # until this process is ended, or its supervisor is
+            while word == "broken":  # until this process or its supervisor is ended
                 self._channel.wait()
         if shown is not error:
             raise shown from error
@@ -504,7 +503,7 @@ class MalleableJob:
         return value if isinstance(value, int) else 0
 
     def _question(self) -> int:
-        """Return the bits that rank 0 puts into the agreement; now and then report the iteration."""
+        """Return the bits that rank 0 puts into the agreement; each `PROGRESS_SECONDS`, report the iteration."""
         channel, now = self._channel, time.monotonic()
         if now - self._progress_sent > PROGRESS_SECONDS:
             self._progress_sent = now
@@ -514,7 +513,7 @@ class MalleableJob:
         if channel is None:
             return 0
         seconds = self._commit_seconds
-        if seconds is None:  # the loss of an only host would leave no copy
+        if seconds is None:  # on a single host, its loss would leave no copy of a commit in memory
             seconds = self._pace if len(self.members) > 1 else 0.0
         due = seconds and now - self._committed >= seconds
         return (MESSAGE if channel.waiting() else 0) | (COMMIT if due else 0)
@@ -525,7 +524,7 @@ class MalleableJob:
             self._messages.report(self._iteration())
 
     def _merge_groups(self, order: Message) -> MPI.Intracomm:
-        """Meet the other groups; then, unless this is the launch, wait without MPI until the job comes to join."""
+        """Merge with the other groups; then, except at the launch, wait without MPI until the job connects."""
         channel, world, port = self._channel, self._world, ""
         assert channel is not None  # noqa: S101 - as below
         met = membership.merge_worlds(world, order["place"], order["groups"], channel)
@@ -548,7 +547,7 @@ class MalleableJob:
         return membership.accept(met, port, world)
 
     def _make_room(self, plan: ChangePlan, rank: int) -> None:
-        """Allocate the memory of a rank that joins; otherwise the kernel clears it while the job waits."""
+        """Allocate the memory of a joining rank now; otherwise the kernel clears it while the job waits."""
         _, new, _ = membership.layout(membership.rank_ids(plan), plan)
         deadline = time.monotonic() + MAKING_SECONDS
         for array in self._declared.arrays:
@@ -556,14 +555,14 @@ class MalleableJob:
                 array.make_room(array.parts(new), rank, deadline)
 
     def _run_rigid(self) -> HostChange:
-        """Distribute everything over the MPI world in which the program was started, by the task."""
+        """Distribute all data over the MPI world of the program, by the agent's task."""
         size, slots = self._world.Get_size(), {RIGID: self._world.Get_size()}
         shares, rows = [HostShare(RIGID, weight=size)], self._declared.rows
         if self._task is not None:
             slots = {piece.host: piece.ranks for piece in self._task.pieces}
             shares = [HostShare.planned(piece.host, piece.rows) for piece in self._task.pieces]
             if self._task.mode == "calibrate" and self.shares_rows:
-                rows = min(rows, self._task.pieces[0].rows)  # the first few of those there are
+                rows = min(rows, self._task.pieces[0].rows)  # only the first rows of the array
         self.members = strips(shares, rows, slots)
         self.layout = rank_ranges(self.members, slots)
         self.host, self.strip = self.layout[self._local_rank]
@@ -579,23 +578,23 @@ class MalleableJob:
         return HostChange("started", 0, (), self.members, True)
 
     def _handle_order(self, before: Callable[[], object] | None) -> HostChange | Rollback | None:
-        """Ask the job manager, which sent a message to rank 0, for its order, and carry it out. Collective."""
+        """Request the job manager's order, after its message to rank 0, and carry it out. Collective."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - without one no message is ever waiting
         answer: Message = {}
         if self.rank == 0:
-            channel.wait()  # that there is something to ask for
+            channel.wait()  # the message that an order waits
             channel.send("safepoint")
             while answer.get("order") in (None, "ask"):
                 answer = channel.wait()
-        # All ranks of a change get it together, those that join too.
+        # All ranks of a change, also the joining ranks, get the plan together in `_change_hosts`.
         plan = answer.pop("plan", None) if answer.get("order") == "resize" else None
         order = broadcast_document(self.comm, answer)
         self._end_prefetch(keep=order["order"] == "resize" and order["prefetched"])
         if order["order"] == "prefetch":
             self._begin_prefetch(ChangePlan.load(order["plan"]), order["secret"])
         if order["order"] != "resize":
-            return None  # the manager has given the change up, or refused it
+            return None  # the manager has refused the change, or a prefetch has begun
         assert self._checkpoints is not None  # noqa: S101 - as above
         state = rank_image.snapshot(
             self._declared,
@@ -615,7 +614,7 @@ class MalleableJob:
         return self._change_hosts(merge, plan, state)
 
     def _begin_prefetch(self, plan: ChangePlan, secret: str) -> None:
-        """Begin to give the parts of constant arrays to the ranks that are to have them. Collective."""
+        """Begin to serve and to fetch parts of constant arrays for the coming change. Collective."""
         assert self._channel is not None  # noqa: S101 - as above
         constant = self._declared.constant.arrays
         old, new, _ = membership.layout(membership.rank_ids(plan), plan)
@@ -629,7 +628,7 @@ class MalleableJob:
         self._fetch(parts, sources)
 
     def _fetch(self, parts: ConstantParts, sources: Sequence[Source]) -> None:
-        """Fetch the constant parts of this rank in threads; report to the manager when they are here."""
+        """Fetch the constant parts of this rank in threads; report to the manager when they have arrived."""
         channel = self._channel
         assert channel is not None  # noqa: S101 - as above
         self._prefetch = parts
@@ -651,19 +650,18 @@ class MalleableJob:
         sent: Message | None,
         state: Callable[[], Image] | None,
     ) -> HostChange | Rollback:
-        """Carry out the plan that rank 0 was sent; return as a member, or leave.
+        """Carry out the plan that rank 0 received; return as a member, or leave.
 
-        All old and new ranks do this together. Rank 0 reports to the manager that all data is in its new places,
-        and the manager commits the new map. Until then the change may be aborted: then this rank saves
-        the data that it had at the safe point and waits for its end. Afterwards the old rows and communicators are
-        freed.
+        All old and new ranks call this together. Rank 0 reports to the manager that all data is in its new places,
+        and the manager commits the new map. Until then the manager may abort the change: this rank then saves its
+        data of the safe point and waits for its end. After the commit the old rows and communicators are freed.
 
         Parameters
         ----------
         merge
-            Returns the communicator of all of them.
+            Returns the communicator of all these ranks.
         sent
-            The manager's plan, on the rank that got it.
+            The manager's plan, on the rank that received it.
         state
             Returns the image of this rank's data at the safe point; None for a rank that joins.
         """
@@ -680,7 +678,7 @@ class MalleableJob:
         except (MPI.Exception, ApplesError, MemoryError, OSError) as error:
             message = f"{type(error).__name__}: {error}"[:2000]
             channel.send("broken", message=message, certain=not isinstance(error, MPI.Exception))
-            undecided.wait()  # until this process is ended; or the change is committed, and this rank left
+            undecided.wait()  # until this process is ended, or the change is committed and this rank leaves
             raise
         reports = merged.Get_rank() == 0
         if reports:
@@ -719,9 +717,9 @@ class MalleableJob:
     def _move_data(
         self, merged: MPI.Intracomm, sent: Message | None
     ) -> tuple[ChangePlan, ChangeResult, int]:
-        """Move all data to its new places; return the plan, the result, and which commit it came from, or 0.
+        """Move all data to its new places; return the plan, the result, and the number of the used commit, or 0.
 
-        Only the old rank 0 knows the plan, so it completes it with the program's state and broadcasts it.
+        Only the old rank 0 has the plan. It adds the program's state and broadcasts the plan.
         """
         checkpoints, commit = self._checkpoints, 0
         assert checkpoints is not None  # noqa: S101 - as above
@@ -754,7 +752,7 @@ class MalleableJob:
     def _become_member(
         self, plan: ChangePlan, done: ChangeResult, is_new: bool, commit: int
     ) -> HostChange | Rollback:
-        """Take over the new communicator, strip and CPUs; return the result of the safe point."""
+        """Adopt the new communicator, strip and CPUs; return the result of the safe point."""
         assert done.comm is not None  # noqa: S101 - a member has one
         self._plan, self.members, self.strip = plan, plan.new, done.strip
         self.layout = rank_ranges(plan.new, plan.slots)
@@ -769,14 +767,14 @@ class MalleableJob:
         return HostChange(kind, plan.epoch, plan.old, plan.new, is_new, done.phases)  # type: ignore[arg-type]
 
     def _commit_soon_where_copies_went(self, plan: ChangePlan) -> None:
-        """Let a commit be due at once where hosts are gone, and with them one of two copies in memory."""
+        """Make a commit due at once if hosts left, because one of the two copies in memory left with them."""
         gone = {*plan.lost, *(one.host for one in plan.old)} - {one.host for one in plan.new}
         if gone and (self._commit_seconds is None or not plan.commits):
             self._committed = -math.inf
 
     def _work_on(self, comm: MPI.Intracomm, epoch: int = 0, *, anew: bool = False) -> None:
         self.comm, self._messages = comm, None
-        # Not by hand, without an agent, nor in a calibration, which is on one host.
+        # No reports without an agent, nor in a calibration, which uses one host.
         calibrates = self._task is not None and self._task.mode == "calibrate"
         if comm.Get_rank() == 0 and os.environ.get(TASK) and not calibrates:
             together = self._world.Get_size() == comm.Get_size()
@@ -794,7 +792,7 @@ class MalleableJob:
 
     # -------------------------------------------------------------- declarations
     def _share_out(self, one: S) -> S:
-        """Register a declaration, if it has as many rows as all others."""
+        """Register a declaration; raise an error if its number of rows differs from the others."""
         self._demand_new(one.name)
         arrays = one.arrays if isinstance(one, CsrMatrix) else (one,)
         rows, declared = arrays[0].rows, self._declared

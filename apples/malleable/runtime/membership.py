@@ -1,10 +1,11 @@
-"""The change of a job's hosts, as its ranks make it together.
+"""The change of a job's hosts, carried out by all its ranks together.
 
 1. The MPI worlds of the hosts that join merge while the job computes (`merge_worlds`).
 2. At the safe point the job connects to all of them at once (`connect`, `accept`).
-3. All ranks, old and new, carry out the plan (`carry_out`): every array's rows, every block and all state go to
-   their new ranks; then those that stay get a communicator of their own.
-4. The safe point returns a `HostChange`, or a `Rollback` where the data came from a commit.
+3. All ranks, old and new, carry out the plan (`carry_out`): the rows of all arrays, all blocks and all state move
+to
+   their new ranks; then the staying ranks get a communicator of their own.
+4. The safe point returns a `HostChange`, or a `Rollback` if the data came from a commit.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from apples.malleable.runtime.declared import (
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
-    """The result of a safe point after a change of hosts: all data is unchanged, nothing is computed again.
+    """The result of a safe point after a change of hosts: all data is unchanged, no iteration is repeated.
 
     Attributes
     ----------
@@ -65,16 +66,16 @@ class HostChange:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """The result of a safe point after a loss of hosts: all data is that of the last commit.
+    """The result of a safe point after a loss of hosts: all data is from the last commit.
 
-    The program computes the iterations after the commit again.
+    The program repeats the iterations after the commit.
 
     Attributes
     ----------
     commit
         Number of the commit; 0: the beginning.
     lost
-        Hosts that are gone.
+        Hosts that were lost.
     """
 
     epoch: int
@@ -85,17 +86,17 @@ class Rollback:
 
 
 class Released(SystemExit):
-    """This rank's host leaves the job: unwinds the program, which ends with code 0."""
+    """This rank's host leaves the job; the exception unwinds the program, which ends with code 0."""
 
     def __init__(self) -> None:
         super().__init__(0)
 
 
 def end_at_once() -> None:
-    """Let this process end as soon as the program has unwound: a host that waits to be empty waits for this.
+    """Shorten the end of this process, because the release of its host waits for it.
 
-    All exit handlers run, open files are flushed and MPI is finalized. The interpreter does not take its modules
-    down one by one, which would be five sixths of the processor time of an end.
+    All exit handlers run, open files are flushed and MPI is finalized. Only the destruction of Python's modules is
+    skipped, which would be five sixths of the CPU time of an end.
     """
     atexit.register(_end)
 
@@ -104,20 +105,21 @@ def _end() -> None:
     atexit.unregister(_end)
     atexit._run_exitfuncs()  # the handlers that the program registered before
     objects, kinds = gc.get_objects(), _kinds_of_files()
-    # By their types, for `isinstance` would ask weak proxies, and in one pass without a line of Python for each.
-    # And by which type it is: a program's class of classes may compare as it likes, and have no hash.
+    # By type, because `isinstance` would dereference weak proxies, and in one pass without Python code for each.
+    # By the type's id, because a program's metaclass may define its own comparison and have no hash.
     for one in compress(objects, map(kinds.__contains__, map(id, map(type, objects)))):
-        with contextlib.suppress(OSError, ValueError):  # its other end is gone, or it is closed
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # the file's other end is gone, or the file is closed
             one.flush()
-    # Exit handlers and buffers are done; taking down the modules would keep the host occupied for
-    # longer than all of this.
+    # The destruction of the modules would occupy the host for longer than all of the above.
     if not MPI.Is_finalized():
         MPI.Finalize()
     os._exit(0)
 
 
 def _kinds_of_files() -> dict[int, type]:
-    """Return every class of files there is, by its `id`: to ask `io.IOBase` of every class takes longer."""
+    """Return all subclasses of files, by `id`; a check of every class against `io.IOBase` would take longer."""
     classes: dict[int, type] = {}
     waiting: list[type] = [_IOBase]
     while waiting:
@@ -138,17 +140,17 @@ def merge_worlds(
 ) -> MPI.Intracomm:
     """Return the communicator of all ranks of the groups, in the order of their places. Collective over them.
 
-    They merge by a binary tree. Before the round of distance `step` each run of `step` groups is one communicator,
-    and pairs of neighbouring communicators merge. Pairs merge at the same time, each at a port of its own, because
-    two groups at one port crash MPICH 5.0.2. No group enters an MPI call before its partner is ready: a group that
-    waits uses no CPU.
+    They merge by a binary tree. Before the round of distance `step`, each run of `step` groups is one
+    communicator, and pairs of neighbouring communicators merge. All pairs merge at the same time, each at a port
+    of its own, because two groups at one port crash MPICH 5.0.2. A group enters an MPI call only when its partner
+    is ready, so that a waiting group uses no CPU.
 
     Parameters
     ----------
     place
-        Of this group among them.
+        Index of this group among the groups.
     channel
-        Of this rank.
+        Channel of this rank.
     """
     merged = world
     for comes, partner in pairs(place, groups):
@@ -200,14 +202,14 @@ def _connect_side(
 def accept(
     comm: MPI.Intracomm, port: str, kept: MPI.Intracomm, *, first: bool = False
 ) -> MPI.Intracomm:
-    """Return the communicator of these ranks and of those that `connect` to the port, and close it. Collective.
+    """Return the communicator of these ranks and of the ranks that `connect`; close the port. Collective.
 
     Parameters
     ----------
     port
-        On rank 0.
+        The MPI port; only rank 0 needs it.
     kept
-        A communicator that is not left even if it is `comm`.
+        A communicator that is not freed even if it is `comm`.
     first
         Whether these ranks come before the others.
     """
@@ -220,7 +222,7 @@ def accept(
 def connect(
     comm: MPI.Intracomm, port: str, kept: MPI.Intracomm, *, first: bool = False
 ) -> MPI.Intracomm:
-    """Return the communicator of these ranks and of those that `accept` at the port. Collective.
+    """Return the communicator of these ranks and of the ranks that `accept` at the port. Collective.
 
     Parameters
     ----------
@@ -275,7 +277,7 @@ NOMINAL_ROWS = 1000
 
 @dataclass
 class Declared:
-    """Everything a program declared.
+    """All declarations of a program.
 
     Attributes
     ----------
@@ -291,35 +293,35 @@ class Declared:
 
     @property
     def constant(self) -> Declared:
-        """The constant arrays alone."""
+        """The constant arrays only."""
         return Declared([one for one in self.arrays if one.constant])
 
     @property
     def changing(self) -> Declared:
-        """All else."""
+        """All declarations except the constant arrays."""
         return replace(self, arrays=[one for one in self.arrays if not one.constant])
 
     @property
     def rows(self) -> int:
-        """Rows that are shared out: those of the arrays, which all have as many; else blocks."""
+        """Number of distributed rows: of the arrays, which all have the same number; else the number of blocks."""
         if self.arrays or not self.blocks:
             return self.arrays[0].rows if self.arrays else 0
         return self.blocks[0].count or NOMINAL_ROWS
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row of all that is distributed by rows; a sparse matrix counts when it has its entries."""
+        """Bytes of a row of all distributed arrays; a sparse matrix counts once it has its entries."""
         return sum(math.prod(one.whole()) for one in self.arrays) // max(1, self.rows)
 
     def adopt_layout(self, comm: MPI.Intracomm, ranks: Mapping[int, int]) -> None:
-        """Take over the new parts and another communicator: its rank for each old rank that stays."""
+        """Switch to the new parts and another communicator; `ranks` is old rank -> new rank of staying ranks."""
         for array in self.arrays:
             array.adopt_layout(comm, ranks)
         for blocks in self.blocks:
             blocks.adopt_layout(comm, ranks)
 
     def release(self) -> None:
-        """Free the requests on the communicator there is, before it is left."""
+        """Free the requests on the present communicator, before it is freed."""
         for array in self.arrays:
             array.release()
 
@@ -338,7 +340,7 @@ class ChangeResult:
     Attributes
     ----------
     moved_bytes, fetched_bytes
-        Bytes between ranks, of all ranks: in the change, and by prefetch before it.
+        Bytes between ranks, summed over all ranks: in the change, and by prefetch before it.
     """
 
     comm: MPI.Intracomm | None
@@ -366,16 +368,16 @@ def carry_out(
     merged
         All ranks, as `rank_ids` has them.
     take_commit
-        Called to take the last commit into these strips, collectively; false where there is none.
+        Loads the last commit into these strips, collectively; returns False without a commit.
     resume
-        Called to take the states that the ranks saved, collectively.
+        Loads the states that the ranks saved, collectively.
     fetched
-        Bytes of constant arrays that this rank has got before.
+        Bytes of constant arrays that this rank has prefetched.
     """
     begin = time.perf_counter()
     ids = rank_ids(plan)
     old, new, order = layout(ids, plan)
-    # State and replicated arrays first: new ranks have none of it, and blocks may be made from it.
+    # State and replicated arrays first: new ranks lack them, and blocks may be created from them.
     if plan.origin == "live":
         declared.state.load(plan.values)
         for one in declared.replicated:
@@ -404,9 +406,9 @@ def carry_out(
 
 
 def _renumbered(merged: MPI.Intracomm, order: Sequence[int | None]) -> MPI.Intracomm:
-    """Return the communicator of the ranks that stay, in the order of the new strips. Collective.
+    """Return the communicator of the staying ranks, in the order of the new strips. Collective.
 
-    Every rank knows the new order, so nothing is gathered. `Split` would gather it.
+    Every rank has the new order already; `Split` would gather it again.
     """
     places = {after: before for before, after in enumerate(order) if after is not None}
     every = merged.Get_group()
@@ -424,7 +426,7 @@ def begin_all(
     strips: Sequence[RowRange],
     balanced: Sequence[Processor],
 ) -> None:
-    """Give everything that is shared out its first contents. Collective."""
+    """Fill all distributed data with its first contents. Collective."""
     rank = merged.Get_rank()
     for array in declared.arrays:
         if isinstance(array, DeclaredArray):
@@ -439,7 +441,7 @@ def begin_all(
 def processors(
     ids: Sequence[RankId], plan: ChangePlan, order: Sequence[int | None]
 ) -> tuple[Processor, ...]:
-    """Return every rank as the load balancer sees it: a host's weight is shared by its ranks."""
+    """Return every rank as a processor of the load balancer; a host's ranks share its weight equally."""
     weights = {member.host: member.weight for member in (*plan.old, *plan.new)}
     balanced = []
     for one, place in zip(ids, order, strict=True):

@@ -1,4 +1,4 @@
-"""`Image`: the one packed form of data that outlives its process, and the blocks that migrate in the same form.
+"""`Image`: the packed format of data that outlives its process, and of blocks that migrate.
 
 An image is the length of its header (8 bytes, little-endian), the header in JSON, and parts of raw bytes. Header
 and parts begin at multiples of 16 bytes. The header lists the size of each part. Nothing is pickled. A reader
@@ -50,7 +50,7 @@ class Image:
 
     @classmethod
     def read(cls, whole: Packed) -> Image:
-        """Return the image that these bytes are; its parts are views of them.
+        """Return the image in these bytes; its parts are views of them.
 
         Raises
         ------
@@ -78,7 +78,7 @@ class Image:
 
     @classmethod
     def mapped(cls, handle: int) -> Image:
-        """Return the image in an open file, as memory; the file may be closed then. Raises as `read`."""
+        """Return the image in an open file, mapped into memory; the file may be closed. Raises as `read`."""
         empty = os.fstat(handle).st_size == 0
         memory = b"" if empty else mmap.mmap(handle, 0, prot=mmap.PROT_READ)
         return cls.read(np.frombuffer(memory, np.uint8))
@@ -161,7 +161,7 @@ def unpacked(whole: Packed, what: str = "block") -> dict[str, NDArray[Any]]:
 
 
 def _array(part: Bytes, code: object, shape: Sequence[int]) -> NDArray[Any]:
-    # numpy evaluates other words, such as "<,8", as Python text, and raises any exception.
+    # numpy evaluates other texts, for example "<,8", as Python code, and may raise any exception.
     if not TYPE_CODE.fullmatch(str(code)) or any(type(n) is not int or n < 0 for n in shape):
         raise ValueError(f"an array of {code} {shape}")
     dtype = np.dtype(str(code))
@@ -182,7 +182,7 @@ def bytes_of(arrays: Arrays, what: str = "block") -> int:
 
 
 def _checked(arrays: Arrays, what: str) -> Arrays:
-    """Return the result of a block's `pack`; refuse it if it is not a mapping of names to arrays of numbers."""
+    """Return the result of a block's `pack`; reject it unless it is a mapping of names to arrays of numbers."""
     if not isinstance(arrays, Mapping):
         raise UsageError(
             f"{what}: pack must return a dict of arrays, not {type(arrays).__name__}",

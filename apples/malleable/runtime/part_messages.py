@@ -1,8 +1,8 @@
-"""`PartMessages`: parts of arrays on their way from rank to rank.
+"""`PartMessages`: the messages that move parts of arrays between ranks.
 
-A part that is contiguous at both ends is one message, from its old place to its new place. Any other part goes in
-pieces of some of its rows, a few at a time, through buffers that stay in the cache: MPICH sends strided data at a
-fifth of the rate, and receives it through memory that is new for each message.
+A part that is contiguous at both ends is one message, directly from its old memory to its new memory. Any other
+part is sent in pieces of some rows, a few at a time, through buffers that stay in the cache: MPICH sends strided
+data at a fifth of the rate, and receives it through new memory for each message.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from apples.malleable.runtime.row_memory import Bytes
 
 PIECE_BYTES = 1 << 20
 UNDER_WAY = 4
-"""Number of pieces of a part that are under way at the same time."""
+"""Number of pieces of a part that are in transfer at the same time."""
 
 
 class PartMessages:
     """Messages of a communicator, which `finish` completes.
 
-    Both ends name the same part, each where it lies: a row of bytes for each of its rows.
+    Both ends pass the same part, each as a view of its own memory: a row of bytes for each row of the part.
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
@@ -38,11 +38,11 @@ class PartMessages:
         self._begin(_moves(self._comm.Isend, part, other, tag, pitch), part)
 
     def receive(self, part: Bytes, other: int, tag: int, pitch: int) -> None:
-        """Receive a part likewise."""
+        """Receive a part of an array with `pitch` bytes in a whole row."""
         self._begin(_moves(self._comm.Irecv, part, other, tag, pitch, coming=True), part)
 
     def finish(self) -> None:
-        """Return when everything has gone and come."""
+        """Wait until all parts were sent and received."""
         wait(self._done, self._bytes)
 
     def _begin(self, moves: Iterator[None], part: Bytes) -> None:
@@ -51,7 +51,7 @@ class PartMessages:
         next(moves, None)
 
     def _done(self) -> bool:
-        """Go on with each part as far as it goes; whether there is nothing left."""
+        """Advance each transfer as far as possible; return whether all are complete."""
         self._moves = [one for one in self._moves if next(one, self) is not self]
         return not self._moves
 
@@ -65,7 +65,7 @@ def _moves(
     *,
     coming: bool = False,
 ) -> Iterator[None]:
-    """Move a part piece by piece; yield whenever the oldest of those under way is not there yet."""
+    """Move a part piece by piece; yield while the oldest piece in transfer is incomplete."""
     under_way: deque[tuple[MPI.Request, Bytes, Bytes]] = deque()
     for piece in (*_pieces(part, pitch), *repeat(None, UNDER_WAY)):
         buffer = None

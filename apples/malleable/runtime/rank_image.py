@@ -1,8 +1,8 @@
-"""The image of a rank's data: how a rank packs all that the program declared, and how ranks take it back.
+"""The image of a rank's data: `snapshot` packs all declared data of a rank, `restore` loads it on any ranks.
 
 An image has the rank's own part of each distributed array with the outer halos, its blocks, and, on rank 0, the
 replicated arrays. Its header has the state's values. So the images of all ranks are the whole state of a job. Any
-number of ranks restores it: each copies or receives the parts that it needs, halos included.
+number of ranks can restore it: each copies or receives the parts that it needs, with halos.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def restore(
     shared: bool = False,
     stay: bool = False,
 ) -> None:
-    """Take the data in the images of all ranks into these strips. Collective.
+    """Load the data in the images of all ranks into these strips. Collective.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def restore(
     before
         The strip of each image.
     senders
-        For each image the rank of `comm` that sends its parts.
+        Rank of `comm` that sends the parts of each image.
     shared
         Whether every rank can read every image; otherwise only its sender can.
     stay
@@ -89,7 +89,7 @@ def restore(
     """
     rank = comm.Get_rank()
     for index, array in enumerate(declared.arrays):
-        # The entries of a matrix are located by the starts of its rows, so one array follows another.
+        # One array after another, because the entries of a matrix are located by the starts of its rows.
         messages, (_, pitch) = PartMessages(comm), array.whole()
         array.locate(comm, before, strips)
         parts = array.parts(strips)

@@ -17,9 +17,9 @@ Bytes = NDArray[np.uint8]
 PIECE_BYTES = 1 << 20
 """Size of the pieces in which parts are copied or sent: small enough for a cache."""
 MADV_POPULATE_WRITE = 23
-"""To `madvise`, for which Python has no name."""
+"""Advice for `madvise` that has no name in Python."""
 MADE_BYTES, MAKING_SECONDS = 1 << 26, 5.0
-"""Of pages that are made at once, and for how long those of all arrays together are, one after another."""
+"""Bytes of pages that one call allocates, and the time limit for the pages of all arrays together."""
 
 
 class RowMemory:
@@ -28,16 +28,16 @@ class RowMemory:
     Parameters
     ----------
     tile
-        The tile that the bytes belong to.
+        The tile of the bytes.
     cell_bytes
-        Bytes of a place of it.
+        Bytes of a cell.
     data
         At least as many bytes as the tile has.
 
     Attributes
     ----------
     rows
-        The bytes, a row of them for each row.
+        The bytes as a matrix, with a row for each row of the tile.
     """
 
     def __init__(self, tile: Tile, cell_bytes: int, data: Bytes) -> None:
@@ -46,7 +46,7 @@ class RowMemory:
         self.rows = data[: len(tile.rows) * self._pitch].reshape(len(tile.rows), self._pitch)
 
     def bytes(self, part: Tile) -> Bytes:
-        """Return the bytes of a part: a view, a row of it for each row."""
+        """Return the bytes of a part: a view as a matrix, with a row for each row of the part."""
         row = max(0, part.rows.first - self._tile.rows.first)
         first = max(0, part.columns.first - self._tile.columns.first) * self._cell_bytes
         width = len(part.columns) * self._cell_bytes
@@ -54,10 +54,10 @@ class RowMemory:
 
 
 class MappedRows(RowMemory):
-    """Memory of all rows of an array, as wide as a rank's part. Only rows that are written to take pages.
+    """Address space for all rows of an array, as wide as a rank's part. Only written rows use pages.
 
-    So a row has one address in every layout: rows that stay are never copied, rows that come are received where
-    they belong, and the pages of rows that went are given back.
+    So a row has the same address in every layout: staying rows are never copied, arriving rows are received at
+    their final address, and the pages of leaving rows are released.
 
     Parameters
     ----------
@@ -71,18 +71,18 @@ class MappedRows(RowMemory):
         super().__init__(tile, cell_bytes, np.frombuffer(pages, np.uint8))
 
     def make(self, rows: RowRange, deadline: float) -> None:
-        """Have the kernel make and clear the pages of these rows now, as far as it gets.
+        """Let the kernel allocate and clear the pages of these rows now, until the deadline.
 
         Parameters
         ----------
         deadline
-            On time.monotonic's clock: `MAKING_SECONDS` from when the first array's were begun.
+            Time by `time.monotonic`: `MAKING_SECONDS` after the begin of the first array.
         """
         first = rows.first * self._pitch // mmap.PAGESIZE * mmap.PAGESIZE
         stop = rows.stop * self._pitch
         with contextlib.suppress(
             OSError
-        ):  # a kernel before Linux 5.14: they are made when they are written to
+        ):  # a kernel before Linux 5.14: it allocates pages at the first write
             for start in range(first, stop, MADE_BYTES):
                 if time.monotonic() > deadline:
                     break
@@ -92,15 +92,15 @@ class MappedRows(RowMemory):
                 self.pages.madvise(MADV_POPULATE_WRITE, start, min(MADE_BYTES, stop - start))
 
     def forget_outside(self, rows: RowRange, kept: RowRange) -> None:
-        """Give back these rows but those that are kept."""
+        """Release the pages of these rows, except the kept rows."""
         self.forget(RowRange(rows.first, min(rows.stop, kept.first) if len(kept) else rows.stop))
         if len(kept):
             self.forget(RowRange(max(rows.first, kept.stop), rows.stop))
 
     def forget(self, rows: RowRange) -> None:
-        """Give back the pages that hold nothing but these rows. The kernel takes them when it needs memory.
+        """Release the pages that hold only these rows; the kernel takes them when it needs memory.
 
-        If the rows come back before, the pages need no clearing, which is half of the time of a move.
+        If the rows come back before that, the pages need no clearing, which is half of the time of a move.
         """
         if not len(rows):
             return

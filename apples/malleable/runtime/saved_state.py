@@ -34,20 +34,20 @@ def resume(
     strips: Sequence[RowRange],
     commits: CheckpointPolicy,
 ) -> None:
-    """Take on every rank the state that its predecessor saved, with the numbers of its commits. Collective.
+    """Load the state that the predecessor of each rank saved, with the numbers of its commits. Collective.
 
     Parameters
     ----------
     rank
         Rank within its host.
     strips
-        Every rank's, the same as those of the predecessors.
+        Strips of all ranks, equal to those of the predecessors.
 
     Raises
     ------
     ApplicationError
-        The state of at least one rank is missing, or is of another program or strip. Every rank raises it.
-        Permanent.
+        The state of at least one rank is missing, or belongs to another program or strip. All ranks raise the
+        error. Permanent.
     """
     images, fault = [], ""
     try:
@@ -107,7 +107,7 @@ class UndecidedChange:
             self._listener.start()
 
     def wait(self) -> None:
-        """Return when the change is committed; raise `SupervisorGoneError` if the job is being ended."""
+        """Wait until the change is committed; raise `SupervisorGoneError` if the job is being ended."""
         if self._state is None:
             self._listen()
         else:

@@ -1,13 +1,13 @@
 """Tiles: the strips of a map laid side by side, and the messages of each rank when tiles change.
 
-An array that is distributed over rows and columns has one tile a rank. Consecutive strips form a *band*; the
-band's rows are those of its strips together, and its columns are cut in proportion to their rows. So each tile
-has the area of its strip, up to a part of a column, for any number of ranks and any shares. Which strips
-form a band is chosen so that the borders between tiles are shortest. This is the column-based partition of
-Beaumont et al. 2001 turned by a right angle, with the order of the ranks kept.
+An array that is distributed over rows and columns has one tile for each rank. Consecutive strips form a *band*;
+the band has the rows of all its strips, and its columns are divided in proportion to the rows of each strip. So
+each tile has the area of its strip, up to a part of a column, for any number of ranks and any shares. The bands
+are chosen so that the borders between tiles are shortest. This is the column-based partition of Beaumont et al.
+2001 turned by a right angle, with the order of the ranks kept.
 
-Strips themselves are tiles of the full width. Everything follows from the strips and the shape alone: ranks that
-have never met come to the same tiles.
+Strips themselves are tiles of the full width. Tiles follow from the strips and the shape only, so that all ranks
+compute the same tiles without communication.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING = RowRange(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A rectangle of rows and columns; columns are counted as rows are.
+    """A rectangle of rows and columns, each a half-open range.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Tile:
 
     @property
     def slices(self) -> tuple[slice, slice]:
-        """Where it is in the whole: ``whole[tile.slices]``."""
+        """Slices of the tile in the whole array: ``whole[tile.slices]``."""
         rows, columns = self.rows, self.columns
         return slice(rows.first, rows.stop), slice(columns.first, columns.stop)
 
@@ -46,29 +46,29 @@ class Tile:
         return len(self.rows) * len(self.columns)
 
     def __and__(self, other: Tile) -> Tile:
-        """Return the cells both have."""
+        """Return the cells in both tiles."""
         return Tile(self.rows & other.rows, self.columns & other.columns)
 
 
 def bands(heights: Sequence[int], columns: int) -> list[int]:
-    """Return how many strips each band has, such that the borders between all tiles are shortest.
+    """Return the number of strips in each band, such that the borders between all tiles are shortest.
 
-    Of equal divisions the one with more bands, which is nearer to the strips: the order of the strips was chosen
-    such that few of their rows move.
+    Of equally good divisions, the division with more bands is returned. It is more similar to the strips, and
+    their order was chosen so that few rows move.
 
     Parameters
     ----------
     heights
         Rows of each strip, in order.
     columns
-        Of the whole; no band has more tiles.
+        Number of columns of the whole array; no band has more tiles.
 
     Examples
     --------
     >>> bands([25, 25, 25, 25], 100), bands([60, 20, 10, 10], 100), bands([25] * 4, 10)
     ([2, 2], [1, 3], [1, 1, 1, 1])
     """
-    # shortest[i]: the borders of the first i strips, the one below their last band included.
+    # shortest[i]: the borders of the first i strips, with the border below their last band.
     shortest, last = [0], [0]
     for stop in range(1, len(heights) + 1):
         rows, strips_of_best, best = 0, 0, -1
@@ -92,7 +92,7 @@ def tiles(strips: Sequence[RowRange], columns: int) -> list[Tile]:
     Parameters
     ----------
     strips
-        Of the ranks, in any order; together every row once.
+        Strips of all ranks, in any order; together they have every row once.
 
     Examples
     --------
@@ -130,14 +130,14 @@ class TileTransfers:
 
 
 def transfers(rank: int, owned: Sequence[Tile], needed: Sequence[Tile]) -> TileTransfers:
-    """Return the tiles that `rank` sends and receives; cells that it has and needs stay with it.
+    """Return the tiles that `rank` sends and receives; cells that it has and needs stay on it.
 
     Parameters
     ----------
     owned
-        For every rank the tile it holds now; together each cell once.
+        Present tile of each rank; together they have each cell once.
     needed
-        For every rank the tile it is to have, halo included; empty for a rank that leaves.
+        New tile of each rank, with its halo; empty for a rank that leaves.
     """
 
     def others(mine: Tile, theirs: Sequence[Tile]) -> tuple[tuple[int, Tile], ...]:

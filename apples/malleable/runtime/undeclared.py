@@ -1,10 +1,10 @@
 """Finds state that a change of hosts would lose: names that a loop carries from one safe point to the next.
 
-A new rank runs the program from its top and comes to the loop's first safe point with the declared data only.
-So a name that the loop assigns and that it reads before it assigns it again (a counter, a swapped pair, a
-running sum) would be wrong there. This module reads the source of the function that called `safepoint`, and
-returns these names. A name that is assigned only where the safe point reports a change is made anew there, so it
-is not returned. Changes that methods make inside objects cannot be seen.
+A new rank runs the program from its beginning and reaches the loop's first safe point with the declared data only.
+Suppose that the loop reads a name before it assigns it in the same iteration, for example a counter, a swapped
+pair or a running sum. Its value would be wrong on the new rank. This module reads the source of the function that
+called `safepoint`, and returns these names. Names that are assigned only after the safe point reports a change are
+left out. Changes that methods make inside objects are not detected.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
-    """Return name and line of each value that the loop around a safe point carries; empty without source.
+    """Return name and line of each value that the loop around a safe point carries; empty without the source.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def carried(frame: FrameType, declared: Iterable[str]) -> list[tuple[str, int]]:
 
 
 def _loop(frame: FrameType) -> Loop | None:
-    """Return the innermost loop around the line the frame is at, in its own function."""
+    """Return the innermost loop around the present line of a frame, in its own function."""
     try:
         lines, start = inspect.getsourcelines(frame)
         tree = ast.parse(
@@ -74,7 +74,7 @@ def _loop(frame: FrameType) -> Loop | None:
 
 
 def _counted(loop: Loop) -> bool:
-    """Whether a loop is over ``task.iterations()``, which keeps its position itself and comes to safe points."""
+    """Whether a loop is over ``task.iterations()``, which keeps its own position and calls safe points."""
     call = None if isinstance(loop, ast.While) else loop.iter
     return (
         isinstance(call, ast.Call)
@@ -84,7 +84,7 @@ def _counted(loop: Loop) -> bool:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Whether an expression reports a change: it has ``safepoint()`` or ``task.changed``."""
+    """Whether an expression tests for a change: it contains ``safepoint()`` or ``task.changed``."""
     return any(
         (
             isinstance(n, ast.Call)
@@ -97,7 +97,7 @@ def _asks(node: ast.AST) -> bool:
 
 
 def _change_blocks(loop: Loop) -> list[ast.If]:
-    """Return the statements that run only where a safe point reports a change."""
+    """Return the statements that run only after a safe point reports a change."""
     answers = {
         target.id
         for node in ast.walk(loop)
@@ -113,14 +113,14 @@ def _change_blocks(loop: Loop) -> list[ast.If]:
 
 
 def _rebuilt(loop: Loop) -> set[str]:
-    """Return the names that are assigned only where a change is reported."""
+    """Return the names that a loop assigns only after a reported change."""
     blocks = _change_blocks(loop)
     inside = {name for block in blocks for name, _ in _stores(block.body)}
     return inside - {name for name, _ in _stores(loop.body, skip=blocks)}
 
 
 def _stores(body: Sequence[ast.AST], skip: Sequence[ast.AST] = ()) -> Iterator[tuple[str, int]]:
-    """Yield the names a block assigns, and where."""
+    """Yield the names that a block assigns, each with its line."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()
@@ -135,7 +135,7 @@ def _stores(body: Sequence[ast.AST], skip: Sequence[ast.AST] = ()) -> Iterator[t
 
 
 def _mutations(body: Sequence[ast.AST]) -> Iterator[tuple[str, str, int]]:
-    """Yield places inside objects that a block changes in terms of themselves, and the objects' names."""
+    """Yield the attributes and items of objects that a block updates in place, with the objects' names."""
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, ast.AugAssign):
@@ -153,7 +153,7 @@ def _mutations(body: Sequence[ast.AST]) -> Iterator[tuple[str, str, int]]:
 
 
 class _Reader:
-    """Collects the names a block may read before it has assigned them."""
+    """Collects the names that a block may read before it assigns them."""
 
     def __init__(self) -> None:
         self.exposed: set[str] = set()
@@ -173,12 +173,12 @@ class _Reader:
         self.assigned |= {name for name, _ in _stores([node])}
 
     def block(self, body: Sequence[ast.stmt]) -> None:
-        """Take in statements in order."""
+        """Record the names in a sequence of statements, in order."""
         for statement in body:
             self._statement(statement)
 
     def _branch(self, *bodies: Sequence[ast.stmt]) -> None:
-        """Record alternative blocks: only names that all of them assign count as assigned."""
+        """Record alternative blocks; only names that all of them assign count as assigned."""
         before, ends = set(self.assigned), []
         for body in bodies:
             self.assigned = set(before)
