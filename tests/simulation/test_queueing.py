@@ -18,7 +18,7 @@ def mean_response(count, load, policy, seed, **workload):
 def shared(minimum):
     """A case of equipartition: fewer jobs, since the event engine simulates them."""
     workload = {"adaptive": True, "minimum": minimum}
-    return pytest.param(Equipartition(), 10_000, workload, marks=pytest.mark.more)
+    return pytest.param(Equipartition(), 6_000, workload, marks=pytest.mark.more)
 
 
 @pytest.mark.slow
@@ -33,7 +33,7 @@ def shared(minimum):
     ids=["M/M/1 rigid", "M/M/1 equipartition", "M/M/1-PS"],
 )
 def test_the_mean_response_is_that_of_the_queue(load, policy, count, workload):
-    """Slow: 480,000 jobs for an interval of a per cent, or 120,000 for one of two.
+    """Slow: 480,000 jobs for an interval of a per cent, or 72,000 for one of three.
 
     Whole-machine jobs in turn and equal shares of the machine both have mean response
     E[S] / (1 - load) (Kleinrock 1976).
@@ -42,4 +42,4 @@ def test_the_mean_response_is_that_of_the_queue(load, policy, count, workload):
     error = np.std(means, ddof=1) / np.sqrt(RUNS)
     expected = SERVICE_SECONDS / (1 - load)
     assert abs(np.mean(means) - expected) < 4 * error
-    assert error < 0.03 * expected
+    assert error < 0.04 * expected

@@ -184,7 +184,7 @@ def test_a_metric_may_be_the_higher_the_better(tmp_path):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("count", [80])
+@pytest.mark.parametrize("count", [40])
 def test_a_metric_of_time_and_cost_finds_their_optimum_among_many_hosts(tmp_path, count):
     plain = {"execution_time": "turnaround_seconds", "cost": "cost"}
     for measure, attribute in plain.items():
