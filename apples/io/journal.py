@@ -134,7 +134,7 @@ class Journal:
         self.lines += len(records)
 
     def rewrite(self, records: Sequence[Record]) -> None:
-        """Replace the file by these records, a snapshot of the current state; all or nothing."""
+        """Replace the file atomically by these records, a snapshot of the current state."""
         if self._schema:
             records = [{"do": BEGIN, "schema": self._schema}, *records]
         data = self._encoded(records)

@@ -35,13 +35,13 @@ class TimelineMove(TypedDict):
     seconds: float | None
     """Duration of the move."""
     phases: dict[str, float] | None
-    """Seconds of the move by phase; null: the run was started anew."""
+    """Seconds of the move by phase; null: the run was restarted."""
     gain_seconds: float | None
     """Expected gain."""
     cost_seconds: float | None
     """Expected duration."""
     reason: str
-    """Why it was moved; empty: not known."""
+    """Reason for the move; empty: not known."""
     at: NotRequired[float]
     """Seconds since the first barrier."""
     hosts_before: NotRequired[list[str]]
@@ -136,7 +136,7 @@ class RunDocument(agent.AgentRunDocument):
 
 
 class MiddleRun(TypedDict):
-    """The repetition in the middle by its measured time."""
+    """The repetition with the median measured time."""
 
     iteration_seconds: float
     """Measured seconds of an iteration."""
@@ -170,9 +170,9 @@ class Method(TypedDict):
     predicted_iteration_seconds: NotRequired[float]
     """Median of the predicted iteration."""
     middle: NotRequired[MiddleRun]
-    """The repetition in the middle by its measured time."""
+    """The repetition with the median measured time."""
     median_error: NotRequired[float]
-    """Median of the relative errors of the prediction."""
+    """Median relative error of the prediction."""
     inside: NotRequired[int]
     """Runs that ended inside their interval."""
     with_interval: NotRequired[int]
@@ -213,7 +213,7 @@ class DemoDocument(TypedDict):
     with_interval: NotRequired[int]
     """Runs that had an interval."""
     level: float
-    """Share of runs that an interval is to hold."""
+    """Nominal share of runs that end inside their interval."""
     verified: bool | None
     """Whether all results were right; null: not all were verified."""
     record: NotRequired[str | None]
@@ -240,20 +240,20 @@ class LastChange(TypedDict):
     """The outcome of the last change of hosts that a job began."""
 
     answer: str
-    """``done``, ``refused`` (the job is as before) or ``rolled back``."""
+    """``done``, ``refused`` (the job is unchanged) or ``rolled back``."""
     epoch: int
     """Epoch of the change."""
     reason: str
-    """Why it was not done; empty if it was."""
+    """Reason if it was not done; else empty."""
     iteration: int | None
-    """Iteration to which it was rolled back; else null."""
+    """Iteration of the rollback; else null."""
 
 
 class ChangeEstimate(TypedDict):
     """The predicted duration of a resize."""
 
     bytes: float
-    """Bytes that travel between hosts; of blocks the share of the rows that travel."""
+    """Bytes that move between hosts; for blocks, in proportion to the rows that move."""
     rate: float | None
     """Bytes per second; null: no link was measured."""
     seconds: float | None
@@ -261,7 +261,7 @@ class ChangeEstimate(TypedDict):
     standstill_seconds: float | None
     """Part of `seconds` in which the job stands still; null without a rate."""
     limit_seconds: float
-    """Timeout after the safe point."""
+    """Timeout after the safe point; the resize is then abandoned."""
     rows: dict[str, int]
     """Rows by host after the change."""
 
@@ -289,7 +289,7 @@ class JobDocument(TypedDict):
     iterations: int | None
     """Iterations in all; null: not known yet."""
     reason: str
-    """Why it does not run; while `state` is ``running``: its application has ended and its blueprint has not."""
+    """Reason why it does not run. While it is ``running``: its application has ended, its blueprint has not."""
     exit_code: int | None
     """Exit code of ``apples wait``; null: the job has not ended."""
     redistributions: list[agent.Redistribution] | None
@@ -305,7 +305,7 @@ class JobDocument(TypedDict):
     restartable: bool
     """Whether ``apples restart`` can continue it from a commit."""
     change: NotRequired[ChangeEstimate | None]
-    """Of ``apples resize``: the prediction, which is all that ``--dry-run`` makes. Null of an unmodified
+    """With ``apples resize``: the estimated cost of the move, also with ``--dry-run``. Null for an unmodified
     program."""
 
 
@@ -323,7 +323,7 @@ class RecordedRun(TypedDict):
     state: State
     """State of the run; an interrupted run is ``cancelled``."""
     reason: str
-    """Why it ended; empty if it finished."""
+    """Reason of its end; empty if it finished."""
     started: float | None
     """Seconds since the epoch; null: not yet."""
     ended: float | None
@@ -423,7 +423,7 @@ class ComparedHost(TypedDict):
     rows: list[int | None]
     """Its rows in each plan; null: the plan does not use it."""
     reasons: list[str]
-    """Why each plan leaves it out; empty: it does not, or gives no reason."""
+    """Reason of each plan to leave it out; empty: the plan uses it, or gives no reason."""
 
 
 class CompareDocument(TypedDict):
@@ -468,7 +468,7 @@ class ComparedPlan(TypedDict):
     measured_iteration_seconds: float | None
     """Measured seconds of an iteration of a run that has ended; else null."""
     refusal: str
-    """The reason if no plan was found; else empty."""
+    """Reason if no plan was found; else empty."""
 
 
 class ComparePlansDocument(TypedDict):
@@ -492,6 +492,6 @@ class ReportDocument(SimulationReport):
     """``apples report`` prints this document: of a run, of a log, or of the results of a sweep."""
 
     record: NotRequired[str]
-    """Of a run: the id of its record."""
+    """With a run: the id of its record."""
     timeline: NotRequired[Timeline | None]
-    """Of a run with ``--timeline``: the run over time; null: it reported too little."""
+    """With a run and ``--timeline``: the run over time; null: the run reported too little."""

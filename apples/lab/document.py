@@ -29,7 +29,7 @@ Rate = Annotated[PositiveNumber, Field(ge=1e4, le=1e11)]
 
 
 class SiteEntry(hat.StrictTable):
-    """``[[site]]``: hosts on one network; `bandwidth` and `latency` are those of its link to the other sites."""
+    """``[[site]]``: hosts on one network; `bandwidth` and `latency` are of its link to the other sites."""
 
     name: ShortName
     bandwidth: Rate | None = None
@@ -42,11 +42,11 @@ class HostEntry(hat.StrictTable):
     Attributes
     ----------
     cpu
-        Cores of quota; none: no limit.
+        CPU quota in cores; None: no limit.
     cpus
-        CPUs of this machine it is pinned to.
+        CPUs of this machine to which it is pinned.
     memory
-        Limit on all that runs on it.
+        Memory limit of all its processes, in bytes.
     bandwidth
         Bytes per second of its own link, both ways.
     """

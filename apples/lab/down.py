@@ -63,7 +63,7 @@ def _forget(folder: Path) -> None:
 
 
 def _end(steps: list[tuple[str, str]]) -> None:
-    """Kill the processes of the lab until none is left."""
+    """Kill the processes of the lab until all have ended."""
     marks = {name for kind, name in steps if kind == "processes"}
     groups = [Path(name) for kind, name in steps if kind == "cgroup"]
     deadline = time.monotonic() + END_SECONDS
@@ -91,7 +91,7 @@ def _marked(marks: set[str]) -> Iterator[int]:
 
 
 def _undone(kind: str, name: str) -> bool:
-    """Undo one step; return whether nothing of it is left."""
+    """Undo one step; return whether it is undone completely."""
     if kind == "cgroup":
         return cgroups.remove(Path(name))
     if kind == "link":

@@ -21,9 +21,9 @@ WIRE_LATENCY = 5e-5
 """Seconds of a small message between two hosts without shaping."""
 WIRE_BANDWIDTH = 1e9
 """Bytes per second without shaping: more than one core copies through the kernel's network."""
-# A Python rank needs this much beside its strip, as measured for the largest lab host.
+# Memory of a Python rank in addition to its strip, as measured for the largest lab host.
 OWN_MEMORY, RANK_MEMORY = 48 << 20, 64 << 20
-"""Bytes of a host's memory limit beside strips: for its own processes with a login, and for each rank."""
+"""Bytes of a host's memory limit that strips cannot use: for its own processes with a login, and for each rank."""
 
 
 def host_list(

@@ -46,7 +46,7 @@ class LabJournal:
         kind
             One of `KINDS`.
         name
-            Of the thing to remove: a tag, a path, an interface.
+            Name of the object to remove: a tag, a path, an interface.
         """
         step: Record = {"kind": kind, "name": name}
         with Folder.open(self.path.parent, links=True) as folder:

@@ -25,7 +25,7 @@ def for_ssh(path: Path, expanded: bool = True) -> str:
     Raises
     ------
     UsageError
-        It has characters that those files cannot express.
+        The path has characters that these files cannot express.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def for_slurm(path: Path) -> str:
     Raises
     ------
     UsageError
-        It has characters that the file cannot express.
+        The path has characters that the file cannot express.
 
     Examples
     --------

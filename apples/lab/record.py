@@ -96,7 +96,7 @@ class Lab:
         Raises
         ------
         UsageError
-            The lab has none.
+            The lab has no such host.
         """
         for machine in self.machines:
             if machine.name == name:

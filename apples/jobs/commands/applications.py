@@ -26,7 +26,7 @@ SEARCHING = "still looking for the quickest mapping; of fewer hosts (hosts = [..
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """The file of an application and the options of the command; those of other models are empty.
+    """The file of an application and the options of the command; options of other models are empty.
 
     Attributes
     ----------
@@ -54,13 +54,13 @@ class ModelRequest:
 
 
 def show_plan(model: str, request: ModelRequest) -> int:
-    """Print the plan of an application of a model other than a grid; start nothing."""
+    """Print the plan of a sweep, master/worker program or pipeline; start nothing."""
     {SWEEP: _plan_sweep, MASTER_WORKER: _plan_units, PIPELINE: _plan_pipeline}[model](request)
     return 0
 
 
 def run_model(model: str, request: ModelRequest) -> int:
-    """Run an application of a model other than a grid, record and print its result."""
+    """Run a sweep, master/worker program or pipeline; record and print its result."""
     {SWEEP: _run_sweep, MASTER_WORKER: _run_units, PIPELINE: _run_pipeline}[model](request)
     return 0
 

@@ -314,7 +314,7 @@ def _reject_timeline(job: str) -> None:
 @json_option
 @job_scheduler_options
 def cancel(job: str, json: bool) -> int:
-    """End a job; when this returns no process of it is left.
+    """End a job; when this returns, all its processes have ended.
 
     Example: apples cancel 1f2e3d4c
     """
@@ -330,7 +330,7 @@ def cancel(job: str, json: bool) -> int:
 @json_option
 @job_scheduler_options
 def restart(job: str, json: bool) -> int:
-    """Continue a job that is over and not finished from its last commit, on the hosts there are now.
+    """Restart a failed or cancelled job from its last commit, on the hosts that are available now.
 
     Example: apples restart 1f2e3d4c
     """

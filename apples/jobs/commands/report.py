@@ -168,7 +168,7 @@ def _compare(names: Sequence[str], out: Path | None, json: bool) -> None:
 
 
 def is_record(name: str) -> bool:
-    """Whether a word names a record, and no file."""
+    """Whether a word is the id of a record, and not a file."""
     return store.names_record(name) or is_scheduled(name)
 
 

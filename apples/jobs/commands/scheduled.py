@@ -21,7 +21,7 @@ from apples.ui.settings import from_files
 WATCH_SECONDS = 2.0
 SCHEDULER_HELP = "Its directory or https://HOST:PORT; $APPLES_SCHEDULER, or the only one."
 AWAY_SECONDS = 600.0
-"""Time limit for an unreachable scheduler to come back while a command waits for one of its jobs."""
+"""Time limit for an unreachable scheduler to answer again while a command waits for one of its jobs."""
 NAME_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -88,7 +88,7 @@ def until_over(job: str, seconds: float | None) -> dict[str, Any]:
         except LaunchError as error:
             if (
                 error.code == "scheduler-missing"
-            ):  # its directory is missing: it does not come back
+            ):  # its directory is missing, so it will not answer again
                 raise
             if away is None:
                 away = time.monotonic()
@@ -214,7 +214,7 @@ def not_scheduled(subject: str) -> UsageError:
 
 
 def connection_given() -> bool:
-    """Return whether an option of the running command selects a scheduler or how to reach it."""
+    """Return whether the running command has an option of a scheduler's connection."""
     return _connection.get() not in {None, SchedulerConnection()}
 
 

@@ -1,7 +1,7 @@
-"""`AskedTask`: the parts of a task that a rank uses, and the reader for a program that passes none.
+"""`AskedTask`: the parts of a task that a rank uses; and the reader for a program that passes no task.
 
-A program that declares by `apples.program.Task` passes its task to `MalleableJob`. A program that implements the
-protocol itself passes none: its job reads the file that the agent wrote (docs/reference/protocol.md).
+A program that uses `apples.program.Task` passes its task to `MalleableJob`. A program that implements the protocol
+itself passes no task: its job reads the file that the agent wrote (docs/reference/protocol.md).
 """
 
 from __future__ import annotations

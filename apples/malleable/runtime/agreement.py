@@ -27,18 +27,18 @@ OPERATIONS = (MPI.MAX, MPI.MIN, MPI.SUM)
 
 
 class Agreement:
-    """The number that rank 0 puts in and every rank takes out one safe point later.
+    """The number that rank 0 puts into a reduction and every rank takes out one safe point later.
 
-    A program that reduces anyway carries the number in its own reduction (`reduce`). For any other program a
-    reduction is begun at one safe point and completed at the next. The number includes how many safe points all
-    ranks skip: those within `PERIOD_SECONDS`.
+    A program with reductions of its own carries the number in them (`reduce`). For any other program a reduction
+    is begun at one safe point and completed at the next. The number includes the count of safe points that all
+    ranks skip, about as many as fit into `PERIOD_SECONDS`.
 
     Parameters
     ----------
     question
-        Called on rank 0: returns the bits to put in.
+        Called on rank 0; returns the bits to put into the reduction.
     clock
-        In seconds.
+        Returns seconds, monotonic.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Agreement:
         self._root = comm.Get_rank() == 0
         self._given, self._taken = array("q", [0]), array("q", [0])
         self._value, self._result = array("d", [0.0]), array("d", [0.0])
-        # The types are given, because mpi4py takes longer to find them out than MPI to reduce.
+        # The types are explicit, because mpi4py takes longer to detect them than MPI takes for the reduction.
         self._buffers = [self._value, 1, MPI.DOUBLE], [self._result, 1, MPI.DOUBLE]
         self._begun: MPI.Request | None = None
         self._carried: int | None = None

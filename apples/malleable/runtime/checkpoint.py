@@ -1,10 +1,10 @@
-"""Checkpoints: commits on disk, and the policy that chooses among those on disk and in memory.
+"""Checkpoints: commits on disk, and the policy that chooses among commits on disk and in memory.
 
 A commit on disk is a file for each rank, with its image, and a manifest with their sizes and checksums. Any number
-of ranks reads them back. The manifest comes last (`apples.malleable.control.commits`). The two newest commits are
-kept, so that a damaged one falls back to the one before. Constant arrays are written twice in the life of a job,
-beside its first two commits. Each commit refers to one of these copies, never to that of the commit before it, so
-that damage to one copy costs one commit.
+of ranks can read it. The manifest is written last (`apples.malleable.control.commits`). The two newest commits are
+kept, so that the job can use the older if the newest is damaged. Constant arrays are written twice in the life of
+a job, with its first two commits. Successive commits refer to different copies, so that damage to one copy costs
+one commit.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def write_commit(
     strips
         Rows of every rank.
     constant
-        Number of the commit beside which the constant arrays were written. If it is 0 or `number`, they are
-        written now.
+        Number of the commit with which the constant arrays were written; 0 or `number`: write them now.
     """
     fault, refers, rank = "", {}, comm.Get_rank()
     if declared.constant.arrays:
@@ -110,7 +109,7 @@ def _write(
 def restore_commit(
     comm: MPI.Intracomm, plan: ChangePlan, declared: Declared, strips: Sequence[RowRange]
 ) -> tuple[int, int]:
-    """Load the newest intact commit into these strips; return its number, 0 if there is none. Collective.
+    """Load the newest intact commit into these strips; return its number, 0 without a commit. Collective.
 
     In an intact commit every checksum is right. To verify that, the ranks read all files, each rank a part of
     them. The second result is the number of the commit's copy of constant arrays.
