@@ -1,8 +1,8 @@
 """The paper's comparison on this machine: several methods run back to back on four unequal hosts.
 
 All hosts are this machine, in a host list as a user would write it. They are unequal in three ways, without root:
-two hosts share a CPU if the machine has few, a competing load runs on some CPUs, and two hosts have only the plain
-numpy implementation. The demo uses public verbs only (calibrate, plan, run), on files like a user's own.
+two hosts share each CPU if the machine has few, a competing load runs on some CPUs, and two hosts have only the
+plain numpy implementation. The demo uses public verbs only (calibrate, plan, run), on files like a user's own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The node supervisor, one process on each host: parent of the ranks there. Standard library only.
 
-`supervisor` is that process, here or at the far end of an ssh, where `far_host` belongs to it; `connection` is the
-manager's end.
+`supervisor` is that process, a fork of the manager or at the far end of an ssh; `far_host` has the additions for
+another machine; `connection` is the manager's end.
 """

@@ -91,7 +91,7 @@ class Agreement:
         )
 
     def end(self) -> int:
-        """Complete a pending reduction and return its bits; 0 if no reduction is pending."""
+        """Return the bits of the carried or pending reduction, which this completes; 0 if neither exists."""
         if self._carried is not None:
             word, self._carried = self._carried, None
         elif self._begun is not None:
