@@ -626,7 +626,7 @@ class _KernelCounters:
 
 
 QUOTA_UNITS = {b"throttled_usec": 1e-6, b"throttled_time": 1e-9}
-"""Seconds of a unit of the counter, in cgroups version 2 and 1."""
+"""Seconds in a unit of the quota counters of cgroups version 2 and 1."""
 
 
 def _content(path: str) -> bytes:
@@ -1447,7 +1447,7 @@ class ProgramTask:
             if self._job:
                 return self._job.allreduce(value, kind)
             return self._reduced([value], kind)[0]
-        finally:  # a number takes no transfer time, so this is waiting for the last rank
+        finally:  # a number takes no time to send, so this time is a wait for the last rank
             self._clock.wait += self._clock.lap()[0]
 
     def _reduced_array(self, numpy: Any, values: Any, operation: str, kind: Any) -> Any:

@@ -174,7 +174,7 @@ def run(
     go: int | None = None,
     admit: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Run a starter to its end and pass signals on; return the exit code of a shell.
+    """Run a starter to its end and pass signals on; return the exit code that a shell would give.
 
     It passes on a signal from a process (``kill``). It does not pass on a signal of the terminal (Ctrl-C): the
     kernel sends that to the whole foreground group, which includes the command, and mpiexec aborts at a second
@@ -214,7 +214,7 @@ def run(
 
 
 def _ended(process: int, watched: Collection[int]) -> int:
-    """Wait for a process and pass signals on; return the exit code of a shell."""
+    """Wait for a process and pass signals on; return the exit code that a shell would give."""
     while True:
         ended, status = os.waitpid(process, os.WNOHANG)
         if ended:

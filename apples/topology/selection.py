@@ -135,7 +135,7 @@ def _merge(a: Costs, b: Costs, height: int, most: int) -> tuple[Costs, Sequence[
     last = len(a) - 1
     costs, kept = [INFEASIBLE] * size, [0] * size
     for j in range(size):
-        first, skipped = max(0, last - j), max(0, j - last)  # the most of a, then less and less
+        first, skipped = max(0, last - j), max(0, j - last)  # the most CPUs of a first, then fewer
         length = min(j + 1, len(b)) - skipped
         sums = list(map(add, mine[first : first + length], other[skipped:]))
         best = min(sums)
@@ -280,7 +280,7 @@ def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequ
     """Return the smallest balls that hold the CPUs required; empty if no ball does."""
     rules = rules_of(topology, requirement)
     count, count_in = requirement.count, capacity(topology, rules)
-    # A ball is (radius, CPUs within it of some centre). The first radius at which one holds enough usable CPUs and
+    # A ball is (radius, CPUs within it of some centre). The first radius at which a ball holds enough usable CPUs and
     # a usable centre is the least radius of any choice: a smaller one would have been found before.
     below, alone = 0.0, -1  # a ball smaller than a core holds whole cores of one CPU only
     if rules.whole:

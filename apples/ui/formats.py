@@ -34,19 +34,19 @@ CLASSES = {"alone": "on one host alone", "site": "on one site", "sites": "on sev
 
 
 def coverage_words(coverage: Mapping[str, Any] | None) -> str:
-    """Return the share of kept promises among the last similar runs; empty if no run had a promise."""
+    """Return the number of recent similar runs that ended inside their predicted interval; empty if unknown."""
     pattern, numbers = _coverage(coverage)
     return pattern.format(*(number.text for number in numbers))
 
 
 def coverage_sentence(coverage: Mapping[str, Any] | None) -> Markup:
-    """Return the share of kept promises for a page."""
+    """Return the number of recent runs inside their predicted interval, for a page."""
     pattern, numbers = _coverage(coverage)
     return sentence(pattern, *numbers)
 
 
 def _coverage(coverage: Mapping[str, Any] | None) -> tuple[str, list[Number]]:
-    """Return a pattern and the numbers for it."""
+    """Return a text pattern about the predicted intervals, and the numbers to insert."""
     if coverage is None:
         return "", []
     like = CLASSES.get(coverage["class"], "like this")

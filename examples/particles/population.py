@@ -8,7 +8,7 @@ from cell import COLUMNS, NAME, PLACE, VELOCITY, Cell
 from parameters import Parameters
 
 PARTICLES_A_CELL = 1 << 20
-"""The names of a cell's initial particles begin at this times the cell's number."""
+"""The names of a cell's initial particles start at this constant times the cell's number."""
 
 
 def density(parameters: Parameters, box: Box, number: int) -> float:

@@ -72,7 +72,7 @@ class UnitPool:
         weights
             Units a second of each lane.
         avoid
-            Units that this lane returned; other lanes should try them.
+            Units that failed on this lane's host; other hosts should try them.
         """
         share = weights[lane] / sum(weights.values())
         size = min(self.waiting, self._most, max(1, ceil(FACTOR * self.waiting * share)))

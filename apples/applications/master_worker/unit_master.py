@@ -402,7 +402,7 @@ def _listener(address: str) -> connection.Listener:
     except OSError as error:
         if (
             error.errno != errno.EADDRNOTAVAIL
-        ):  # with this error the address is translated on the way to this host
+        ):  # else the address is translated before this host, as by NAT
             raise
         return connection.Listener((ALL_INTERFACES, 0), backlog=MAX_PENDING)
 

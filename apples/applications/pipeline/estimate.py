@@ -279,7 +279,7 @@ class PipelineCosts:
         return PipelineStage(name, latency, max(sent.values(), default=0.0))
 
     def _units(self, mode: Mode, sets: Sets, parts: Sequence[Numbers]) -> Numbers:
-        """Return the units that give different numbers of units in all and fit into memory.
+        """Return the unit sizes that fit into memory; of sizes with the same number of units, only one.
 
         Alternating, a host buffers the units of both ends.
         """

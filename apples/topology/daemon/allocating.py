@@ -181,7 +181,7 @@ class Allocator:
         if not isinstance(found, Unsatisfied):
             check_quota(
                 node, caller, job.job, len(found.cpus)
-            )  # whole cores may exceed the number
+            )  # whole cores may be more CPUs than requested
             mems = memory_nodes(node, requirement, found.cpus)
             given = job.change(owns=found.cpus, holds=found.cpus, mems=mems)
             return self._start(given, {given.job: given}, requirement, {})

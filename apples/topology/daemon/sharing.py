@@ -23,7 +23,7 @@ from apples.topology.requirement import Requirement, Satisfiability, Unsatisfied
 from apples.topology.selection import rules_of, usable_cpus
 
 MAX_TRIED = 512
-"""Combinations of ways to shrink that are compared. Beyond it, every job keeps CPUs nearest to each other."""
+"""Combinations of ways to shrink that are compared. With more, every job keeps the CPUs nearest to each other."""
 SOCKETS_TRIED = 8
 """Sockets of a job that are compared."""
 

@@ -1,6 +1,6 @@
 """Server-sent events for open pages: one poll of the data serves all browsers that show the same page.
 
-A page receives new texts by key (``text``), or the event ``changed`` if more than texts differ; then it fetches
+A page receives new texts by key (``text``), or the event ``changed`` if other parts differ; then it fetches
 itself again. Events are numbered, so an interrupted stream continues after its last event. A browser that missed
 too many events, or has events of an earlier start of the server, receives ``changed``.
 """
