@@ -15,8 +15,8 @@ def distribute(total: int, minimums: Sequence[int], maximums: Sequence[int]) -> 
     total
         Processors to divide.
     minimums, maximums
-        Limits of each job, in the order of claims. Processors that cannot be divided equally go to the first jobs, one
-        each.
+        Limits of each job, in the order of claims. Processors that cannot be divided equally go to the first jobs,
+        one each.
 
     Raises
     ------

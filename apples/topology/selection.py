@@ -280,8 +280,8 @@ def balls_for(topology: Topology, usable: int, requirement: Requirement) -> Sequ
     """Return the smallest balls that hold the CPUs required; empty if no ball does."""
     rules = rules_of(topology, requirement)
     count, count_in = requirement.count, capacity(topology, rules)
-    # A ball is (radius, CPUs within it of some centre). The first radius at which a ball holds enough usable CPUs and
-    # a usable centre is the least radius of any choice: a smaller one would have been found before.
+    # A ball is (radius, CPUs within that radius of a centre). The first radius at which a ball holds enough usable
+    # CPUs and a usable centre is the least radius of any choice, because balls come by ascending radius.
     below, alone = 0.0, -1  # a ball smaller than a core holds whole cores of one CPU only
     if rules.whole:
         below, alone = topology.core_radius, topology.lone_cpus
