@@ -180,12 +180,12 @@ def _parsed(text: str) -> ast.expr:
             bound=LONGEST,
         )
     if not ALPHABET.fullmatch(text):
-        raise _invalid(text, "is no size expression")
+        raise _invalid(text, "is not a size expression")
     try:
         with warnings.catch_warnings(action="ignore"):
             tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise _invalid(text, "is no size expression") from None
+        raise _invalid(text, "is not a size expression") from None
     _check(tree, text, DEEPEST)
     return tree
 
@@ -218,7 +218,7 @@ def _check(node: ast.expr, text: str, depth: int) -> None:
         case _:
             raise _invalid(
                 text,
-                "is no size expression: only numbers, parameters, "
+                "is not a size expression: only numbers, parameters, "
                 f"+ - * / // % ** and {' '.join(FUNCTIONS)}",
             )
     for part in parts:

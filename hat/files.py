@@ -64,7 +64,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
             reason, code="file-missing" if missing else "file-unreadable", file=os.fsdecode(path)
         ) from None
     except ValueError:  # a null byte in the name
-        raise UnreadableError("is no file name", code="name-invalid") from None
+        raise UnreadableError("is not a file name", code="name-invalid") from None
     if len(content) > limit:
         raise UnreadableError(
             f"is larger than {limit:,} bytes",
@@ -78,7 +78,7 @@ def read_bytes(path: str | os.PathLike[str], limit: int = LARGEST) -> bytes:
 def _refuse_unless_regular(mode: int) -> None:
     if stat.S_ISREG(mode):
         return
-    reason = next((why for is_kind, why in IRREGULAR if is_kind(mode)), "is no regular file")
+    reason = next((why for is_kind, why in IRREGULAR if is_kind(mode)), "is not a regular file")
     raise UnreadableError(reason, code="file-not-regular")
 
 

@@ -154,7 +154,7 @@ def _plain(value: object) -> Mapping[str, Any]:
         return value.model_dump(by_alias=True, exclude_unset=True, exclude_none=True)
     plain = TypeAdapter(type(value)).dump_python(value, by_alias=True, exclude_none=True)
     if not isinstance(plain, Mapping):
-        raise TypeError(f"{shown(value)} is no table")
+        raise TypeError(f"{shown(value)} is not a table")
     return plain
 
 

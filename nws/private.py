@@ -89,7 +89,7 @@ def read_secret(path: Path) -> bytes:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise NotPrivateError(
-                f"{path}: is no regular file", code="file-not-regular", file=str(path)
+                f"{path}: is not a regular file", code="file-not-regular", file=str(path)
             )
         check_owned(path, found, OPEN)
         return file.read(1 << 20)

@@ -118,7 +118,7 @@ def read_recording(path: Path, column: str | None = None) -> Recording:
             )
             return recording
     if column is not None:
-        raise _invalid(path, "is no CSV: --column does not apply", code="option-conflict")
+        raise _invalid(path, "is not a CSV file: --column does not apply", code="option-conflict")
     return recording
 
 
@@ -518,7 +518,7 @@ def _read_export(path: Path, lines: Iterator[str], recording: Recording) -> None
         try:
             labels, time, value = exported_sample(line.strip())
             if math.isinf(value) or abs(value) > 1e300:
-                raise InputError(f"{value:g} is no measurement")
+                raise InputError(f"{value:g} is not a measurement")
         except ValueError as error:
             damage.add(number, str(error))
             continue

@@ -150,7 +150,7 @@ class EditedFile:
         if EditedFile.read(folder, self.name).digest != self.digest:
             raise FileChangedError(
                 f"{self.name} changed on disk since you opened it: nothing was saved. "
-                "Your text is below; load the page again for theirs",
+                "Your text is below; load the page again for the text of the file",
                 file=self.name,
             )  # fmt: skip
         path = folder.file(self.name)
@@ -192,7 +192,7 @@ def _added(edited: EditedFile, model: type[Any], name: str, form: Mapping[str, s
         table = _table(edited, model, "add", name)
         if table.kind == "table":
             raise UsageError(
-                f"'{hat.printable(name)}': is one table; nothing can be added",
+                f"'{hat.printable(name)}': is a single table; no entry can be added",
                 code="value-unknown", field="add", value=name,
             )  # fmt: skip
         key = form.get(f"key:{name}", "").strip()

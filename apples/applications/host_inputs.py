@@ -83,7 +83,7 @@ def check_hosts(hosts: HostList, names: Iterable[str], field: str, **fields: Any
         if name not in known:
             source = hosts.source or "the host list"
             raise UsageError(
-                f"{field}: '{name}' is no host of {source}{did_you_mean(name, known)}",
+                f"{field}: '{name}' is not a host of {source}{did_you_mean(name, known)}",
                 code="host-unknown",
                 field=field,
                 host=name,

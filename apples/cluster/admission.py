@@ -58,7 +58,7 @@ def check_width(submission: JobSubmission, most: int, *, joins: bool) -> None:
     if submission.maximum > most:
         at_most = "never more than " * joins
         raise UsageError(
-            f"it wants up to {submission.maximum} hosts: there are {at_most}{most}",
+            f"it requests up to {submission.maximum} hosts; the scheduler has {at_most}{most}",
             code="too-many-hosts", value=submission.maximum, bound=most,
         )  # fmt: skip
 
@@ -186,7 +186,7 @@ def not_recorded(trouble: str, *, pending: bool = False) -> LaunchError:
     """Return the error of an input while the log cannot be written; `pending`: it may take effect later."""
     later = "; the request may be carried out when the log can be written" if pending else ""
     return LaunchError(
-        f"nothing can be recorded: {trouble}{later}",
+        f"the journal cannot be written: {trouble}{later}",
         code="log-unwritable",
         reason=trouble,
         pending=pending,

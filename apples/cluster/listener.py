@@ -569,9 +569,9 @@ async def _body(request: Request) -> Mapping[str, Any]:
     try:
         found = json.loads(await request.body())
     except (ValueError, RecursionError):
-        raise UsageError("a request is one JSON object", code="request-invalid") from None
+        raise UsageError("expected a request of one JSON object", code="request-invalid") from None
     if not isinstance(found, dict):
-        raise UsageError("a request is one JSON object", code="request-invalid")
+        raise UsageError("expected a request of one JSON object", code="request-invalid")
     return found
 
 

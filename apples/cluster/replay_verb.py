@@ -55,7 +55,7 @@ def replay_document(directory: Path) -> ReplayDocument:
     if not settings:
         raise UsageError(
             f"{directory}: this log cannot be replayed: its scheduler was started with --slurm, with a policy "
-            "of its user's own or by an older version, or the log was written anew since",
+            "of its user's own or by an older version, or the log was rewritten since",
             code="log-not-replayable", file=directory,
         )  # fmt: skip
     policy = load_policy(str(settings["policy"]), settings["options"])

@@ -137,7 +137,7 @@ def _made_with(call: PendingSubmission, past: PastJobs, clock: float) -> Documen
 
 
 def _ending() -> LaunchError:
-    return LaunchError("the scheduler is ending; its jobs go on", code="scheduler-ending")
+    return LaunchError("the scheduler is ending; its jobs continue", code="scheduler-ending")
 
 
 class SchedulerService:

@@ -303,7 +303,7 @@ class TopologyDaemons:
             raise LaunchError(str(error), code="daemon-changed", **fields) from None
         if cpus != self.cpus:
             raise LaunchError(
-                f"{self._named(host.name)} gives {cpus} CPUs, and those of the other hosts {self.cpus} each",
+                f"{self._named(host.name)} offers {cpus} CPUs, the daemons of the other hosts {self.cpus} each",
                 code="daemon-changed",
                 host=host.name,
                 value=cpus,
@@ -373,7 +373,7 @@ class TopologyDaemons:
             if not lacking:
                 return said
             refusal = SilentDaemonError(
-                f"{place} answers {verb} without {lacking[0]}: it is none, or of another version",
+                f"{place} answers {verb} without {lacking[0]}: not a topology daemon, or another version",
                 code="topology-daemon-invalid",
                 host=host,
                 socket=socket,

@@ -121,7 +121,7 @@ class Journal:
         """
         if self._broken or self._descriptor is None:
             raise JournalError(
-                f"{self._folder.name}/{self._name} has to be written anew: {self._broken}",
+                f"{self._folder.name}/{self._name} must be rewritten: {self._broken}",
                 file=f"{self._folder.name}/{self._name}", reason=str(self._broken),
             )  # fmt: skip
         data = self._encoded(records)

@@ -121,7 +121,7 @@ def _finite(text: str) -> float:
     """Return a finite number; infinities and NaN cannot be written as JSON."""
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no number to remember")
+        raise ValueError(f"{text} is not a finite number")
     return value
 
 

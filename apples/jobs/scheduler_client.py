@@ -127,7 +127,7 @@ class _Answer(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise LaunchError(
-            f"{self.place}: the answer is not that of a scheduler: it has no {name}",
+            f"{self.place}: not the answer of a scheduler: it lacks {name}",
             code="answer-invalid",
             place=self.place,
             field=name,

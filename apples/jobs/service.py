@@ -171,7 +171,7 @@ def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str
     """Return the manifest of the commit from which a job continues; reject a job that cannot continue."""
     if record["state"] == "finished":
         raise UsageError(
-            f"job {job.id} is finished: there is nothing to go on with",
+            f"job {job.id} is finished and cannot be restarted",
             code="job-finished",
             job=job.id,
         )
@@ -188,7 +188,7 @@ def _last_commit(job: store.StoredJob, record: Mapping[str, Any]) -> Mapping[str
         )
     if commit is None:
         raise UsageError(
-            f"job {job.id} has no commit in {job.commits} to go on from (see --commit of apples run)",
+            f"job {job.id} has no commit in {job.commits} to restart from (see --commit of apples run)",
             code="commit-missing",
             job=job.id,
             file=job.commits,

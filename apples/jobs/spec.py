@@ -62,7 +62,7 @@ class JobSpec:
         for name in ("host_filters", "filters"):
             if getattr(run, name):
                 raise UsageError(
-                    f"{name}: a job takes none; use the limits of user.toml, or apples.run",
+                    f"{name}: a job accepts no host filters; use the limits of user.toml, or apples.run",
                     code="value-type",
                     field=name,
                 )

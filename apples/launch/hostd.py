@@ -354,7 +354,7 @@ class HostReports:
             decode(line, REPORT_LIMIT) for line in self._lines.feed(self._greeting.skip(data))
         ]
         if not all(isinstance(report.get("report"), str) for report in reports):
-            raise LineError("a line that is no report")
+            raise LineError("a line that is not a report")
         return reports
 
 
@@ -372,7 +372,7 @@ def output_lines(report: dict[str, Any]) -> list[bytes]:
     try:
         return [line.encode(errors="surrogateescape")[: LINE_LIMIT + 1] for line in lines]
     except UnicodeEncodeError:
-        raise LineError("a line that is no text") from None
+        raise LineError("a line that is not text") from None
 
 
 def _signal_pipe(numbers: Collection[int]) -> int:

@@ -250,7 +250,7 @@ class Conformance:
                 return f"{strips[0]} of {rows} rows take {least:.2g} times as long as the others"
         raise ApplicationError(
             f"a host with {strips[0]} of {rows} rows computes {least:.2g} times as long as one with the"
-            f" other {strips[1]}: are the rows those of the task's partition?",
+            f" other {strips[1]}: check that it computes the rows of the task's partition",
             code="partition-ignored",
             rows=rows,
             value=least,

@@ -423,7 +423,7 @@ class Run:
             return
         if event.protocol != PROTOCOL:
             raise ApplicationError(
-                f"the program speaks protocol {event.protocol}, this apples {PROTOCOL}",
+                f"the program uses protocol {event.protocol}, this version of apples {PROTOCOL}",
                 code="protocol-version",
                 value=event.protocol,
                 known=[PROTOCOL],

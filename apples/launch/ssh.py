@@ -110,7 +110,7 @@ def command(
     for target in targets:
         if over := next((one for one in (target.address, target.back) if ":" in one), ""):
             raise LaunchError(
-                f"{target.rank_group.host}: is reached over IPv6 alone ({over}), and mpiexec speaks "
+                f"{target.rank_group.host}: has an IPv6 address only ({over}), but mpiexec needs "
                 "IPv4: give both machines IPv4 addresses, or run it as a malleable job",
                 code="address-family",
                 host=target.rank_group.host,

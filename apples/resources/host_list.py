@@ -117,7 +117,7 @@ class HostListDocument(hat.StrictTable):
                 yield hat.Fault(("link", i), message, code="link-ends-missing")
             for field, name in entry.ends():
                 if name not in known:
-                    message = f"names '{name}', which is no host and no site of this list"
+                    message = f"names '{name}', which is neither a host nor a site of this list"
                     near = hat.nearest(name, sorted(known))
                     yield hat.Fault(("link", i, field), message, near, code="host-unknown")
 

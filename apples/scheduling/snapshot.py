@@ -149,7 +149,7 @@ def from_json(text: str, longest: int = MAX_CHARACTERS) -> ClusterState:
 
 
 def _no_constant(word: str) -> float:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not a number of JSON")
 
 
 def _without_infinities(value: Any) -> Any:

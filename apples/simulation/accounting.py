@@ -227,14 +227,14 @@ def _batsim_job(
     records: JobRecords,
 ) -> tuple[str, JobRecord]:
     if not isinstance(given, dict):
-        raise RowError("value-type", f"jobs[{place - 1}] is no object")
+        raise RowError("value-type", f"jobs[{place - 1}] is not an object")
     seconds = _batsim_seconds(str(given.get("profile")), profiles, known)
     if seconds is None:
         records.counts["jobs whose profile is no delay: their run time is unknown"] += 1
     wall = given.get("walltime")
     own = given.get("id")
     if own is not None and (isinstance(own, bool) or not isinstance(own, int | str)):
-        raise RowError("value-type", f"{str(own)[:40]!r} is no name", "id")
+        raise RowError("value-type", f"{str(own)[:40]!r} is not a name", "id")
     name = f"\0{place}" if own is None else str(own)  # without an id the job gets a unique name
     asked = _plain(given, "res")
     job = JobRecord(
@@ -360,7 +360,7 @@ def _by_lines(record: _Record, text: StoredText, pieces: Iterator[bytes], source
 
 def _checked_name(name: str) -> str:
     if _ID.fullmatch(name) is None:
-        raise RowError("value-type", f"{name[:40]!r} is no number of a job", "job")
+        raise RowError("value-type", f"{name[:40]!r} is not a number of a job", "job")
     return name
 
 
@@ -373,14 +373,14 @@ def _number(word: str, name: str) -> float:
     except ValueError:
         value = -2.0
     if not (isfinite(value) and -1 <= value <= MOST):
-        raise RowError("value-type", f"{word[:40]!r} is no number", name)
+        raise RowError("value-type", f"{word[:40]!r} is not a number", name)
     return value
 
 
 def _plain(given: Mapping[str, Any], name: str) -> float:
     value = given.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
-        raise RowError("value-type", f"{str(value)[:40]!r} is no number of at least 0", name)
+        raise RowError("value-type", f"{str(value)[:40]!r} is not a number of at least 0", name)
     return float(value)
 
 
@@ -395,7 +395,7 @@ def _clock(word: str, name: str) -> float:
         return -1.0
     parts = word.split(":")
     if len(parts) > 3 or not all(is_whole(part) and len(part) <= 12 for part in parts):
-        raise RowError("value-type", f"{word[:40]!r} is no time like 12:00:00", name)
+        raise RowError("value-type", f"{word[:40]!r} is not a time like 12:00:00", name)
     seconds = 0
     for part in parts:
         seconds = seconds * 60 + int(part)
@@ -413,7 +413,7 @@ def _pbs_slots(host: str) -> float:
         first, dash, last = part.partition("-")
         count += _number(last, "exec_host") - _number(first, "exec_host") + 1 if dash else 1
     if not 0 <= count <= MOST:
-        raise RowError("value-type", f"{host[:40]!r} is no host", "exec_host")
+        raise RowError("value-type", f"{host[:40]!r} is not a host", "exec_host")
     return max(1.0, count)
 
 

@@ -553,7 +553,7 @@ class EventEngine(SchedulerBackend):
         if refused.malformed:
             who = policy_at(self.policy, self.now)
             raise DecisionError(
-                f"{who}: {refused.decision!r} is no decision: {refused.reason}",
+                f"{who}: {refused.decision!r} is not a decision: {refused.reason}",
                 code="decision-invalid",
                 policy=name_of(self.policy),
                 time=refused.time,

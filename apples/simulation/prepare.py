@@ -459,7 +459,7 @@ def _cost_of(options: SimulationOptions) -> ReconfigurationCost:
     )
     if min(cost.shrink, cost.expand, cost.wait, cost.data_bytes) < 0 or not cost.bandwidth > 0:
         raise UsageError(
-            f"a resize cannot cost less than nothing: {cost}",
+            f"the costs of a resize must be 0 or more, its bandwidth above 0: {cost}",
             code="value-range",
             option="cost",
             shrink=cost.shrink,

@@ -228,11 +228,13 @@ def _job(given: Mapping[str, str], line: int, records: JobRecords) -> JobRecord:
     """
     name = given["JobIDRaw"]
     if not is_whole(name):
-        raise RowError("value-type", f"{name[:40]!r} is no whole number", "JobIDRaw")
+        raise RowError("value-type", f"{name[:40]!r} is not a whole number", "JobIDRaw")
     submit = _time(given, "Submit")
     if submit < 0:
         raise RowError(
-            "value-type", f"{given['Submit'][:40]!r} is no date like 2026-01-31T12:00:00", "Submit"
+            "value-type",
+            f"{given['Submit'][:40]!r} is not a date like 2026-01-31T12:00:00",
+            "Submit",
         )
     start, end = _time(given, "Start"), _time(given, "End")
     if 0 <= end < start:
@@ -299,7 +301,7 @@ def _time(given: Mapping[str, str], name: str) -> float:
         time = datetime.fromisoformat(word) if "-" in word else _epoch(word)
     except (ValueError, OverflowError, OSError):
         raise RowError(
-            "value-type", f"{word[:40]!r} is no date like 2026-01-31T12:00:00", name
+            "value-type", f"{word[:40]!r} is not a date like 2026-01-31T12:00:00", name
         ) from None
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
@@ -321,14 +323,14 @@ def _count(given: Mapping[str, str], name: str) -> float:
         count = inf
     if not (isfinite(count) and 0 <= count <= MOST):
         raise RowError(
-            "value-type", f"{word[:40]!r} is no number of processors (sacct --noconvert)", name
+            "value-type", f"{word[:40]!r} is not a number of processors (sacct --noconvert)", name
         )
     return count
 
 
 def _priority(word: str) -> float:
     if not is_whole(word):
-        raise RowError("value-type", f"{word[:40]!r} is no whole number", "Priority")
+        raise RowError("value-type", f"{word[:40]!r} is not a whole number", "Priority")
     return float(word)
 
 
@@ -356,7 +358,7 @@ def time_limit(word: str) -> float:
     elif len(numbers) == 2:  # minutes:seconds
         numbers = [0.0, *numbers]
     if len(numbers) != 3 or not (0 <= whole <= 1e9 and all(0 <= one <= 1e9 for one in numbers)):
-        raise RowError("value-type", f"{word[:40]!r} is no limit like 1-12:00:00", "Timelimit")
+        raise RowError("value-type", f"{word[:40]!r} is not a limit like 1-12:00:00", "Timelimit")
     hours, minutes, seconds = numbers
     return (whole * 24 + hours) * 3600 + minutes * 60 + seconds
 

@@ -133,7 +133,7 @@ def generated(source: str, seed: int) -> Workload:
             values[key] = float(value)
         except ValueError as error:
             raise UsageError(
-                f"log {source!r}: {key} is no number: {value!r}",
+                f"log {source!r}: {key} is not a number: {value!r}",
                 code="value-type",
                 log=source,
                 field=key,

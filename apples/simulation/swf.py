@@ -386,7 +386,7 @@ def _record(words: Sequence[bytes]) -> list[float]:
     except ValueError as error:
         raise RowError("value-type", str(error)) from None
     if not np.isfinite(row).all():
-        raise RowError("value-invalid", "a value that is no finite number")
+        raise RowError("value-invalid", "a value that is not a finite number")
     if not _exact(np.array(row)):
         raise RowError("value-range", f"a value beyond {MOST:g} or nearer to 0 than {LEAST:g}")
     return row

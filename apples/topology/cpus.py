@@ -148,7 +148,7 @@ def hwloc_bitmap(text: str) -> int:
         mask, words = -1, words[1:]
     if not text.strip() or not all(_WORD.fullmatch(word) for word in words):
         raise UsageError(
-            f"'{text[:40]}' is no hwloc bitmap such as 0x000000ff,,0x0000000f",
+            f"'{text[:40]}' is not an hwloc bitmap such as 0x000000ff,,0x0000000f",
             code="bitmap-invalid",
             value=text[:40],
         )

@@ -155,7 +155,7 @@ class MessageMatrix:
             )
         if execution.get("moved"):
             raise UsageError(
-                f"--messages: {path}: the run was moved: its ranks are not those of one plan",
+                f"--messages: {path}: the run changed its hosts, so its ranks belong to several plans",
                 code="run-moved",
                 option="--messages",
                 file=path,

@@ -21,7 +21,7 @@ STATIC: Final = "host list"
 HERE = "this-machine"
 """Name of the machine of this process in `Conditions.machines`."""
 NEGLIGIBLE = 0.01
-"""Competitors: a crowding below this changes a share by less than one percent."""
+"""Crowding, in competitors, below which a share changes by less than one percent."""
 MIN_SHARE = 0.01
 """Lower bound of a CPU share: with a share of zero, the time would be infinite."""
 MIN_BANDWIDTH, MAX_LATENCY = 1e-3, 1e6

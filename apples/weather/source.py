@@ -65,7 +65,7 @@ def _check_hosts(weather: Weather, path: str | Path, hosts: HostList) -> None:
     hint = f"; did you mean '{near}'?" if near else ";"
     also = f" (nor {listed(others)})" if others else ""
     raise UsageError(
-        f"{path}: {field}: '{name}' is no host of {hosts.source}{also}{hint} "
+        f"{path}: {field}: '{name}' is not a host of {hosts.source}{also}{hint} "
         "Correct the name, or remove its entries",
         code="host-unknown",
         file=str(path),

@@ -40,7 +40,7 @@ def _forecast(one: Document) -> str:
 
 
 def quantity(series: str, value: float) -> str:
-    """Return a value of a series in the unit of its resource that suits it.
+    """Return a value of a series with a suitable unit of its resource.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def quantity(series: str, value: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Return an age in the unit that suits it.
+    """Return an age with a suitable unit.
 
     Examples
     --------

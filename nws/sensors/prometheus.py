@@ -348,7 +348,7 @@ def exported_sample(line: str) -> tuple[dict[str, str], float, float]:
         raise InputError("neither a message of measurements nor a sample that Prometheus exported")
     if match["time"] is None:
         raise InputError(
-            "the sample has no time: a single scrape is no recording", field="timestamp"
+            "the sample has no time: a single scrape is not a recording", field="timestamp"
         )
     labels = dict(_LABEL.findall(match["labels"] or ""))
     at, value = float(match["time"]), float(match["value"])
@@ -358,7 +358,7 @@ def exported_sample(line: str) -> tuple[dict[str, str], float, float]:
         labels["__name__"] = match["name"]
         at = at / 1e3 if abs(at) > _MILLISECONDS_FROM else at
     if not math.isfinite(at):
-        raise InputError(f"{match['time']} is no time", field="timestamp")
+        raise InputError(f"{match['time']} is not a time", field="timestamp")
     return labels, at, value
 
 
@@ -403,7 +403,7 @@ def _put(
         return
     for _, value in added:
         if math.isinf(value):
-            raise InputError(f"{value:+} is no measurement", value=str(value))
+            raise InputError(f"{value:+} is not a measurement", value=str(value))
     known = [sample for sample in added if not math.isnan(sample[1])]  # NaN: a stale marker
     if known:
         key = (query, tuple(sorted(labels.items())))

@@ -292,8 +292,8 @@ class PreparedRun:
             )
         if not isinstance(execution, Execution | None):
             talk(
-                f"warning: blueprint '{self.title}' returned {repr_of(execution)}, which is no execution: "
-                "the run that it started is followed to its end"
+                f"warning: blueprint '{self.title}' returned {repr_of(execution)}, not an execution: "
+                "apples monitors the run that it started to its end"
             )
         with start.until_end:
             for _ in (execution if isinstance(execution, Execution) else run).monitor():

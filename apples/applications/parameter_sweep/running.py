@@ -311,7 +311,7 @@ def _caches(
     for site in entries:
         if site not in sites:
             raise UsageError(
-                f"cache: '{site}' is no site of {hosts.source}{did_you_mean(site, sorted(sites))}",
+                f"cache: '{site}' is not a site of {hosts.source}{did_you_mean(site, sorted(sites))}",
                 code="site-unknown",
                 field="cache",
                 site=site,
@@ -323,7 +323,7 @@ def _caches(
     for name in document.hosts:
         if name not in known:
             raise UsageError(
-                f"hosts: '{name}' is no worker of the Dask cluster{did_you_mean(name, known)}",
+                f"hosts: '{name}' is not a worker of the Dask cluster{did_you_mean(name, known)}",
                 code="host-unknown",
                 field="hosts",
                 host=name,

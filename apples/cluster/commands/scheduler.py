@@ -395,7 +395,7 @@ def _far_hosts(actuator: str | None, place: Path, found: HostList) -> tuple[Host
     if actuator is None and (others := remote_hosts(found)):
         raise UsageError(
             f"{place}: {listed(host.name for host in others)}: other machines: use --actuator ssh "
-            "(or --actuator local to play them on this one)",
+            "(or --actuator local to emulate them on this machine)",
             code="option-missing",
             option="--actuator",
             file=place,

@@ -77,7 +77,7 @@ RUN_ONLY = ("--report", "--timeline", "--detach", "--calibrate")
     "--commit",
     metavar="SECONDS",
     type=number(0.0),
-    help="Seconds between committed states; 0: none. Default: in memory, now and then.",
+    help="Seconds between commits on disk; 0: no commits. Default: commits in memory only.",
 )
 @option(
     "--count-messages",

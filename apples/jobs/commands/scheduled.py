@@ -92,7 +92,7 @@ def until_over(job: str, seconds: float | None) -> dict[str, Any]:
                 raise
             if away is None:
                 away = time.monotonic()
-                say(f"apples: {error}; its jobs go on; asking for {AWAY_SECONDS:g} s more")
+                say(f"apples: {error}; its jobs continue; retrying for {AWAY_SECONDS:g} s")
             elif time.monotonic() >= away + AWAY_SECONDS:
                 raise
         else:

@@ -189,7 +189,7 @@ def submitted(folder: DocumentFolder, wanted: Mapping[str, str]) -> jobs.JobStat
     hosts, template, user = files_of(folder, wanted)
     if wanted["actuator"] not in LAUNCHERS:
         raise UsageError(
-            f"'{hat.printable(wanted['actuator'])}': is no launcher to choose",
+            f"'{hat.printable(wanted['actuator'])}': unknown launcher",
             code="launcher-unknown", value=wanted["actuator"], known=list(LAUNCHERS),
         )  # fmt: skip
     launcher = None if wanted["actuator"] == LAUNCHERS[0] else wanted["actuator"]

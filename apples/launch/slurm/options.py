@@ -88,7 +88,7 @@ class SlurmOptions:
         if "minutes" in given:
             if not given["minutes"].isdecimal() or len(given["minutes"]) > 9:
                 raise UsageError(
-                    f"Slurm option 'minutes': {given['minutes']!r} is no whole number",
+                    f"Slurm option 'minutes': {given['minutes']!r} is not a whole number",
                     code="value-type",
                     field="minutes",
                     value=given["minutes"],

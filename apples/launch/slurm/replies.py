@@ -286,7 +286,7 @@ def document(answer: str, command: str) -> dict[str, Any]:
         ) from None
     if not isinstance(found, dict):
         raise LaunchError(
-            f"{command} --json gave JSON that is no object",
+            f"{command} --json gave JSON that is not an object",
             code="slurm-answer-invalid",
             command=command,
         )

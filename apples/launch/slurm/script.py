@@ -103,7 +103,7 @@ def slurm_command(
             )
     if allocation and not allocation.isdecimal():
         raise LaunchError(
-            f"SLURM_JOB_ID is {allocation!r}, which is no job's number",
+            f"SLURM_JOB_ID is {allocation!r}, which is not a job's number",
             code="allocation-invalid",
             field="SLURM_JOB_ID",
             value=allocation,

@@ -415,7 +415,7 @@ def carried_out(outcome: CommandOutcome) -> CommandOutcome:
     if outcome.kind == "failed":
         error = UsageError if outcome.code == "host-unknown" else LaunchError
         raise error(
-            f"refused, the job goes on as it was: {outcome.detail}",
+            f"rejected; the job continues unchanged: {outcome.detail}",
             code=outcome.code or "resize-failed",
             reason=outcome.detail,
         )

@@ -111,7 +111,7 @@ class Replicated:
     def __init__(self, name: str, array: NDArray[np.generic]) -> None:
         if array.dtype.hasobject or not array.flags.c_contiguous:
             raise DeclarationError(
-                f"replicated {name!r} is no contiguous array of plain numbers",
+                f"replicated {name!r} is not a contiguous array of plain numbers",
                 code="type-unsupported",
                 name=name,
                 value=str(array.dtype),

@@ -481,7 +481,7 @@ class MalleableJob:
         if written := written_constants(self._declared.arrays, error, trace):
             names = " or ".join(map(repr, written))
             shown = DeclarationError(
-                f"array {names} is constant: nothing but its fill writes it",
+                f"array {names} is constant: only its fill function may write it",
                 code="constant-written",
                 names=list(written),
             )

@@ -55,7 +55,7 @@ RESERVING = ("--job", "--least", "--share")
 @option("--socket", type=FILE, help="Socket of the daemon; default: this host's.")
 @option("--alone", is_flag=True, help="Reserve nothing: use no topology daemon.")
 @option(
-    "--fence", metavar="NAME", default="affinity", help="With --alone: which isolation, or auto."
+    "--fence", metavar="NAME", default="affinity", help="With --alone: kind of isolation, or auto."
 )
 @option("--dry-run", is_flag=True, help="Print the CPUs that it would get; run nothing.")
 def exec_command(
@@ -81,7 +81,7 @@ def exec_command(
         reject_unused(
             click.get_current_context(), {"--require", "--count", "--dry-run"}, "CPUSET_TYPE=none"
         )
-        say("apples exec: CPUSET_TYPE=none: it runs where it likes")
+        say("apples exec: CPUSET_TYPE=none: the command may use any CPU")
         return 0 if dry_run else run(command, {})
     if alone:
         return _alone(command, requirement, fence, dry_run)

@@ -151,7 +151,7 @@ class TopologyClient:
             return self._connection.receive(seconds)
         except LineError as error:
             raise LaunchError(
-                f"the answer is not that of a topology daemon: {error}",
+                f"not the answer of a topology daemon: {error}",
                 code="topology-daemon-invalid",
                 reason=str(error),
             ) from None
@@ -209,7 +209,7 @@ class _Answer(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise LaunchError(
-            f"the answer is not that of a topology daemon: it has no {name}",
+            f"not the answer of a topology daemon: it lacks {name}",
             code="topology-daemon-invalid",
             field=name,
         )
@@ -220,7 +220,7 @@ def error_of(answer: dict[str, Any]) -> ApplesError:
     message = answer.get("error")
     if not isinstance(message, str) or not message:
         return LaunchError(
-            "the answer is not that of a topology daemon: it has no reason",
+            "not the answer of a topology daemon: it lacks reason",
             code="topology-daemon-invalid",
         )
     exit_code = answer.get("code")

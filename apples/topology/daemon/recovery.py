@@ -62,7 +62,7 @@ def _adopt(node: NodeLedger, name: str) -> None:
     others = taken(node.state.jobs.values())
     cpus = node.isolation.cpus(name) - others
     if inner in node.state.jobs or not cpus:
-        node.report(f"{name} has processes on CPUs of others: nothing is done about it")
+        node.report(f"{name} has processes on CPUs of other jobs; the daemon leaves them there")
         return
     job = CpuAllocation(
         inner,

@@ -89,7 +89,7 @@ def check_cpus_that_are_not_there_are_refused(make: Make) -> None:
         except IsolationError as error:
             _require(bool(str(error)), "a refusal without a reason")
         else:
-            raise AssertionError(f"CPU {missing} is not here and was given")
+            raise AssertionError(f"the backend allocated CPU {missing}, which this machine lacks")
         backend.fit(container)
         _require(backend.cpus(container.name) == container.cpus, "a refusal is not made good")
 

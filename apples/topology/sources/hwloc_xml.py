@@ -252,7 +252,7 @@ class _Document:
     def integer(self, element: ElementTree.Element, text: str) -> int:
         """Return a whole number of at most 64 bits."""
         if not _whole(text):
-            self.refuse(element, f"'{text[:30]}' is no whole number", code="value-type")
+            self.refuse(element, f"'{text[:30]}' is not a whole number", code="value-type")
         return int(text)
 
     def bitmap(self, element: ElementTree.Element, attribute: str, default: int) -> int:
@@ -268,7 +268,9 @@ class _Document:
     def _format(self, outermost: ElementTree.Element) -> str:
         """Return the number of the document's format: 1, 2 or 3."""
         if outermost.tag != "topology":
-            self.refuse(outermost, "is not a hwloc topology: expected a file of 'lstopo --of xml'")
+            self.refuse(
+                outermost, "is not an hwloc topology: expected a file of 'lstopo --of xml'"
+            )
         version = outermost.get("version", "1")
         number = version.split(".")[0]
         if number not in {"1", "2", "3"}:

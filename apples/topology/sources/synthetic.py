@@ -137,7 +137,7 @@ def _levels(description: str) -> list[_Level]:
         count = int(found["count"] or 1) if found else 0
         if not kind or count < 1 or len(levels) > MAX_LEVELS or levels[-1].kind == "PU":
             raise UsageError(
-                f"topology '{description[:60]}': '{word[:30]}' is no level: {_FORM}",
+                f"topology '{description[:60]}': '{word[:30]}' is not a level: {_FORM}",
                 code="topology-invalid",
                 value=word[:30],
             )

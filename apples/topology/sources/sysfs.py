@@ -78,7 +78,7 @@ def described(files: Mapping[str, str], name: str) -> Topology:
     online = _numbered(files, "cpu")
     if not online:
         raise LaunchError(
-            f"{name}/cpu names no CPU: this is no Linux with /sys",
+            f"{name}/cpu names no CPU: /sys of a Linux kernel is required",
             code="kernel-files-missing",
             file=f"{name}/cpu",
         )

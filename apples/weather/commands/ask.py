@@ -45,7 +45,10 @@ token_path_option = option(
     "--token-file", type=FILE, envvar="NWS_TOKEN_FILE", help="File of the token."
 )
 ca_option = option(
-    "--ca", type=FILE, envvar="NWS_CA", help="Authorities to trust besides the system's."
+    "--ca",
+    type=FILE,
+    envvar="NWS_CA",
+    help="File of certificate authorities to trust, beside the system's.",
 )
 match_argument = argument(
     "match", required=False, default="*", help="Series; * for anything, ? for one character."
@@ -167,7 +170,7 @@ def extract(
     document = {"schema": "nws.extract/1", **found}
     show_answer(document, lambda: measurements_csv(found, band), json)
     if not json and not found["times"]:
-        say(f"nothing is kept of {series}; see: nws query")
+        say(f"the service has no measurements of {series}; see: nws query")
     if not json and found.get("partial"):
         rows = ", ".join(map(repr, found["partial"]))
         say(f"measuring began or ended within {rows}: not the mean of the whole {step:g} s")

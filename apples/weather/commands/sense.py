@@ -87,8 +87,17 @@ SENSOR_RULES = (
 @option(
     "--bytes-per-day", metavar="BYTES", type=NUMBER, help="Most bytes of bandwidth probes a day."
 )
-@option("--ca", type=FILE, envvar="NWS_CA", help="Authorities to trust besides the system's.")
-@option("--prometheus", metavar="URL", help="URL; its hosts instead of this one.")
+@option(
+    "--ca",
+    type=FILE,
+    envvar="NWS_CA",
+    help="File of certificate authorities to trust, beside the system's.",
+)
+@option(
+    "--prometheus",
+    metavar="URL",
+    help="URL of a Prometheus server; report its hosts in place of this one.",
+)
 @option("--stdio", is_flag=True, help="Answer questions on standard input, as over ssh.")
 def sense(
     hosts: Path | None,
@@ -138,7 +147,7 @@ def _is_typed(parameter: str) -> bool:
 
 
 def _typed(options: Mapping[str, Any]) -> list[str]:
-    """Return options as they are typed: a flag alone, no word for None.
+    """Return options as words of a command line; None yields no word.
 
     Examples
     --------

@@ -747,7 +747,7 @@ static struct apples_value *apples_parameter(const char *name)
 {
     struct apples_value *found = apples_member(apples_own.parameters, name);
     if (!found)
-        apples_refuse("program-parameter-unknown", "there is no parameter '%.100s'; there are %s", name, apples_names(apples_own.parameters));
+        apples_refuse("program-parameter-unknown", "unknown parameter '%.100s'; known are %s", name, apples_names(apples_own.parameters));
     return found;
 }
 
@@ -756,7 +756,7 @@ static long apples_count(const char *name, const char *what)
 {
     struct apples_value *found = apples_member(apples_own.parameters, name);
     if (!apples_is(found, APPLES_INTEGER) || found->integer < 1)
-        apples_refuse("parameter-range", "%s: the parameter '%.100s' is no whole number of 1 or more; apples_begin says which it is",
+        apples_refuse("parameter-range", "%s: the parameter '%.100s' is not a whole number of 1 or more; apples_begin names the parameter",
                       what, name);
     return found->integer;
 }
@@ -909,7 +909,7 @@ static void apples_take_partition(struct apples_value *partition, struct apples_
                       apples_own.size == 1 ? " (is the program built with the MPI of the mpiexec that starts it?)" : "");
     one = apples_member(apples_own.parameters, apples_own.rows_name);
     if (apples_is(one, APPLES_INTEGER) && one->integer != row)
-        apples_refuse("program-rows-differ", "the task's partition has %ld rows; %.100s is %ld: apples_begin says which parameter counts them",
+        apples_refuse("program-rows-differ", "the task's partition has %ld rows, but %.100s is %ld: name the parameter that counts rows in apples_begin",
                       row, apples_own.rows_name, one->integer);
 }
 
@@ -1108,7 +1108,7 @@ void apples_begin(int argc, char **argv, const char *rows, const char *columns, 
     atexit(apples_at_exit);
     if (apples_own.rank == 0) {
         if (getenv("APPLES_MALLEABLE"))
-            apples_refuse("malleable-unsupported", "the template says malleable = true; a program in C or Fortran keeps the hosts it was started"
+            apples_refuse("malleable-unsupported", "the template has malleable = true, but a program in C or Fortran keeps the hosts it was started"
                           " on: leave that line out");
         text = apples_own.by_hand ? apples_task_by_hand(defaults ? defaults : "") : apples_file(path);
         if (!text)
@@ -1135,7 +1135,7 @@ long apples_integer(const char *name)
 {
     struct apples_value *found = apples_parameter(name);
     if (found->kind != APPLES_INTEGER && found->kind != APPLES_TRUTH)
-        apples_refuse("parameter-type", "the parameter '%.100s' is no whole number", name);
+        apples_refuse("parameter-type", "the parameter '%.100s' is not a whole number", name);
     return found->integer;
 }
 
@@ -1143,7 +1143,7 @@ double apples_number(const char *name)
 {
     struct apples_value *found = apples_parameter(name);
     if (found->kind == APPLES_STRING)
-        apples_refuse("parameter-type", "the parameter '%.100s' is no number", name);
+        apples_refuse("parameter-type", "the parameter '%.100s' is not a number", name);
     return found->number;
 }
 
@@ -1151,7 +1151,7 @@ const char *apples_text(const char *name)
 {
     struct apples_value *found = apples_parameter(name);
     if (found->kind != APPLES_STRING)
-        apples_refuse("parameter-type", "the parameter '%.100s' is no text", name);
+        apples_refuse("parameter-type", "the parameter '%.100s' is not a text", name);
     return found->text;
 }
 
@@ -1160,7 +1160,7 @@ const char *apples_layout(int rank, long *first_row, long *rows)
     struct apples_piece *piece = apples_own.pieces;
     long k = rank, more;
     if (rank < 0 || rank >= apples_own.size)
-        apples_refuse("rank-unknown", "there is no rank %d; MPI has %d", rank, apples_own.size);
+        apples_refuse("rank-unknown", "unknown rank %d; MPI has %d ranks", rank, apples_own.size);
     while (k >= piece->ranks)
         k -= piece++->ranks;
     more = piece->rows % piece->ranks; /* a host's earlier ranks take the larger pieces */
@@ -1551,7 +1551,7 @@ double apples_allreduce(double value, const char *operation)
     while (k < 3 && strcmp(names[k], operation))
         k++;
     if (k == 3)
-        apples_refuse("operation-unknown", "apples_allreduce: there is no '%.100s'; there are max, min, sum", operation);
+        apples_refuse("operation-unknown", "apples_allreduce: unknown operation '%.100s'; known are max, min, sum", operation);
     apples_communicating();
     found = apples_reduced(value, operations[k]);
     apples_computing();
@@ -1849,10 +1849,10 @@ void apples_result(const void *first, long rows, long columns, long stride, cons
     else if (!strcmp(type, "f8") || !strcmp(type, "i8"))
         item = 8;
     else
-        apples_refuse("result-format-invalid", "apples_result: there is no type '%.100s'; there are f4, f8, i4, i8", type);
+        apples_refuse("result-format-invalid", "apples_result: unknown type '%.100s'; known are f4, f8, i4, i8", type);
     if (rows != apples_own.rows)
-        apples_refuse("result-shape", "the result has %ld rows on rank %d; the plan gives it %ld: apples_begin says which parameter"
-                      " counts them", rows, apples_own.rank, apples_own.rows);
+        apples_refuse("result-shape", "the result has %ld rows on rank %d; the plan gives it %ld: name the parameter"
+                      " that counts rows in apples_begin", rows, apples_own.rank, apples_own.rows);
     if (columns < 1 || columns > INT_MAX / 8 || stride < columns)
         apples_refuse("result-shape", "apples_result: rows of %ld elements, %ld from one to the next", columns, stride);
     apples_barrier();
