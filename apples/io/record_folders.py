@@ -21,7 +21,7 @@ ORDER, RESULT = "order.json", "result.json"
 
 
 def root() -> Path:
-    """Return the directory of all records; made if it is missing."""
+    """Return the directory of all records; create it if it is missing."""
     state.directory()
     path = _location()
     path.mkdir(mode=0o700, exist_ok=True)

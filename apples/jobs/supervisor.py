@@ -220,7 +220,7 @@ class Supervisor:
             self.update_position(execution)
 
     def update_position(self, execution: Execution) -> None:
-        """Update the record with the job's status; a job that does not answer is asked again later."""
+        """Update the record with the job's status; a job that does not answer is queried again later."""
         if not (execution.movable and self.job.control_socket.exists()):
             return
         with suppress(ApplesError):

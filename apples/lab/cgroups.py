@@ -172,7 +172,7 @@ def delegations(asked: Iterator[str], found: Hierarchies) -> list[tuple[Path, st
 
 
 def make(made: list[LabCgroup], record: Callable[[str, str], None]) -> None:
-    """Make groups and write their files; each is recorded before it is made.
+    """Create groups and write their files; each group is recorded before it is created.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def members(path: Path) -> list[int]:
 
 
 def remove(path: Path) -> bool:
-    """Remove a group and the groups that programs made below it; return whether it is gone."""
+    """Remove a group and the groups that programs created below it; return whether it was removed."""
     deadline = time.monotonic() + EMPTY_SECONDS
     while path.is_dir():
         for folder, _, _ in os.walk(path, topdown=False):

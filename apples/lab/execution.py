@@ -108,7 +108,7 @@ def execute(lab: Lab, host: str, words: Sequence[str]) -> int:
             code = process.wait()
             break
         except KeyboardInterrupt:
-            continue  # the command got the interrupt too, and ends or not
+            continue  # the command receives the interrupt too: wait for its end
     return code if code >= 0 else 128 - code
 
 

@@ -16,7 +16,7 @@ from apples.lab.record import TRANSPORT, EmulatedHost
 ANSWER_SECONDS = 15.0
 PORT = 22
 INNER = {"SHLVL": "1"}
-"""A shell inside a shell: for a command from sshd, bash runs ``~/.bashrc`` only where it is the outermost one.
+"""Marks a nested shell, so that bash does not run ``~/.bashrc`` for a command from sshd.
 All hosts of a lab share one home: that file's commands would run under each quota and wait for a shared lock."""
 
 

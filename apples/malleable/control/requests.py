@@ -317,7 +317,7 @@ class Responder:
         asked = self.sessions.pop(session, None)
         if asked is None:
             return []
-        self.sessions[session] = asked  # the last now
+        self.sessions[session] = asked  # moved to the end, as the most recent session
         try:
             return self._answer(session, asked, parse(line))
         except MessageError as error:

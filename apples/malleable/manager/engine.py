@@ -594,7 +594,7 @@ class ReconfigurationEngine:
         self._advance_when_empty()
 
     def _lacks_commit(self, message: Message) -> bool:
-        """Whether a restarted job found no commit: the restart fails, so that the job does not repeat all work."""
+        """Whether a restarted job has no usable commit: its restart fails, so that it does not repeat all work."""
         return self.job.attempt > 1 and self.change.origin == "commit" and not message["commit"]
 
     def _advance_when_empty(self) -> None:

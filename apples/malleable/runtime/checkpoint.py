@@ -182,7 +182,7 @@ class CheckpointPolicy:
     Attributes
     ----------
     number
-        Number of the last commit that any rank made or tried. No number is used twice.
+        Number of the last commit that any rank began. No number is used twice.
     constants
         Numbers of the copies of the constant arrays on disk; the last belongs to the last commit.
     """
