@@ -106,7 +106,7 @@ CLOCK_ROUNDS = 6
 COMPARING_SHARE = 0.005
 """Clocks are compared again when that takes at most this share of the time since."""
 SPIKE_FACTOR = 1.5
-"""An iteration is a timing spike if it takes this factor of a usual long one (97 of 100 are shorter)."""
+"""An iteration is a timing spike if it takes this many times the usual long iteration (97 of 100 are shorter)."""
 USUAL_RISE = 1.5
 USUAL_FALL = USUAL_RISE ** (-0.03 / 0.97)
 """Factors of the usual long iteration after a longer and after a shorter iteration; if 3 of 100 are longer, it

@@ -59,7 +59,7 @@ class CpuSet:
         Raises
         ------
         UsageError
-            Anything else, with the place in the list. Permanent.
+            The text is not such a list; with the position of the error. Permanent.
         """
         try:
             ranges = nws.parse_cpu_ranges(text)

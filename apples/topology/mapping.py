@@ -435,7 +435,7 @@ class _Search:
         return gain
 
     def _step(self, work: Array) -> float:
-        """Return the time of the most loaded host that counts in the cost."""
+        """Return the seconds of the most loaded host, or `tolerated` if these are more."""
         return max(self.problem.tolerated, float((work / self.speeds).max()))
 
     def _longest_of_others(self, work: Array) -> Array:

@@ -391,10 +391,10 @@ def _print_failure(failure: Failure) -> None:
 
 
 def _print_error(text: str) -> None:
-    """Print an error on stderr; if that is closed or on a full disk, only the exit code remains."""
+    """Print an error on stderr. If stderr is closed or on a full disk, the command has only its exit code."""
     try:
         say(text)
-    except (OSError, ValueError):  # a user's code may have closed it
+    except (OSError, ValueError):  # a user's code may have closed stderr
         with contextlib.suppress(
             OSError, ValueError
         ):  # else the content of the stream's buffer would fail again at Python's exit

@@ -54,7 +54,7 @@ else:
     from numba.cuda import libdevice
 
     # A multiplication with its own rounding is not fused with an addition. The bits must be those of the other
-    # kernels, and numba cannot tell its compiler to fuse nothing.
+    # kernels, and numba cannot disable fusing in its compiler.
     _times = libdevice.dmul_rn
 
 

@@ -128,7 +128,7 @@ class SimulatedSweepExecutor(SweepExecutor):
         self._running[task, lane] = self._add(self._now + seconds, ended)
 
     def stop(self, task: str, lane: int) -> None:
-        """Remove the end of the task."""
+        """Cancel the scheduled end of the task."""
         self._stopped.add(self._running.pop((task, lane)))
 
     def move(self, file: str, cache: str) -> None:

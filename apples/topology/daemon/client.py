@@ -182,7 +182,7 @@ class TopologyClient:
 def _connected(place: Path, seconds: float) -> socket.socket:
     operators = place.with_name(OPERATOR_SOCKET)
     if os.access(operators, os.W_OK):
-        with contextlib.suppress(OSError):  # the daemon was killed, or none listens
+        with contextlib.suppress(OSError):  # the daemon was killed, or has no operator socket
             return _over_unix(operators, seconds)
     return _over_unix(place, seconds)
 
