@@ -57,8 +57,12 @@ class BacktestTrace:
     horizons: tuple[int, ...] = at.HORIZONS
 
 
-def trace(values: NDArray[Any], engine: Engine = "numpy") -> BacktestTrace:
+def trace(
+    values: NDArray[Any], engine: Engine = "numpy", period: float | None = None
+) -> BacktestTrace:
     """Run the default and the classic profile through `values` (NaN: missing).
+
+    With a `period`, the seconds between two values, the default profile may find a season.
 
     Raises
     ------
@@ -72,6 +76,7 @@ def trace(values: NDArray[Any], engine: Engine = "numpy") -> BacktestTrace:
     methods = ["nothing yet"] * (size + 1)
     forecaster, started = MultiHorizonForecaster(engine=engine), False
     for row, value in enumerate(samples.tolist(), start=1):
+        forecaster.clock(row * (period or 0.0), period)
         if value == value:  # noqa: PLR0124 - only NaN differs from itself
             forecaster.update(value)
             started = True
@@ -99,9 +104,11 @@ def _classic(samples: Numbers) -> Numbers:
     return made
 
 
-def backtest(name: str, values: NDArray[Any], engine: Engine = "numpy") -> dict[str, Any]:
+def backtest(
+    name: str, values: NDArray[Any], engine: Engine = "numpy", period: float | None = None
+) -> dict[str, Any]:
     """Return the report on one series, an entry of ``series`` in the schema ``nws.backtest/1``."""
-    return report(name, trace(values, engine))
+    return report(name, trace(values, engine, period))
 
 
 def report(name: str, run: BacktestTrace) -> dict[str, Any]:

@@ -299,6 +299,20 @@ class FrameForecaster(Forecaster):
     ``nws.checks.FRAME_CHECKS`` holds these promises as functions to run on your class.
     """
 
+    def clock(self, time: float, period: float | None) -> None:
+        """Note the time of the value that comes next; by default the state does not change.
+
+        Call it before each `update` and `skip` if the times are known. A forecaster with a seasonal memory
+        learns from values with a time only.
+
+        Parameters
+        ----------
+        time
+            Seconds.
+        period
+            Seconds between two values; None: unknown, or the series is not regular.
+        """
+
     @abstractmethod
     def outlook(
         self, samples: float = 1.0, level: float = 0.9, criterion: Criterion | None = None

@@ -61,10 +61,13 @@ class Recording(dict[str, Numbers]):
         The first of them, each with its line.
     notes
         Further remarks, for example the ignored columns.
+    periods
+        Seconds between two samples of the regular series whose times are known in seconds.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        self.periods: dict[str, float] = {}
         self.left_out = 0
         self.reasons: list[str] = []
         self.notes: list[str] = []
@@ -113,9 +116,8 @@ def read_recording(path: Path, column: str | None = None) -> Recording:
         elif is_export(head):
             _read_export(path, chain(start, lines), recording)
         else:
-            recording[path.name.split(".")[0] or path.name] = _read_csv(
-                path, chain(start, lines), column, recording
-            )
+            samples = _read_csv(path, chain(start, lines), column, recording)
+            samples.put(recording, path.name.split(".")[0] or path.name)
             return recording
     if column is not None:
         raise _invalid(path, "is not a CSV file: --column does not apply", code="option-conflict")
@@ -290,6 +292,7 @@ class _Samples:
 
     def __init__(self, damage: _Damage, name: str) -> None:
         self.values: list[float] = []
+        self.in_seconds = True
         self._damage = damage
         self._name = name
         self._grid = SamplingGrid()
@@ -311,8 +314,12 @@ class _Samples:
         if len(self.values) > MAX_SAMPLES:
             raise _too_many(self._damage.path, self._name, len(self.values))
 
-    def array(self) -> Numbers:
-        return np.array(self.values)
+    def put(self, recording: Recording, name: str) -> None:
+        """Put the series into a recording."""
+        recording[name] = np.array(self.values)
+        period = self._grid.regular_period
+        if self.in_seconds and period is not None:
+            recording.periods[name] = period
 
 
 # ------------------------------------------------------------------ CSV
@@ -325,6 +332,7 @@ class _Dialect:
     time: int
     value: int
     decimal: str = ""
+    dated: bool = False
 
     def number(self, text: str) -> float:
         """Return a number; a decimal comma only where commas do not separate columns."""
@@ -340,7 +348,9 @@ class _Dialect:
         try:
             number = self.number(text)
         except ValueError:
-            return _date(text)
+            seconds = _date(text)
+            self.dated = True
+            return seconds
         return checked_value(number)
 
 
@@ -352,7 +362,7 @@ def _date(text: str) -> float:
 
 def _read_csv(
     path: Path, lines: Iterator[str], column: str | None, recording: Recording
-) -> Numbers:
+) -> _Samples:
     damage = _Damage(path, recording)
     samples = _Samples(damage, path.stem)
     first = ""
@@ -384,7 +394,7 @@ def _read_csv(
     damage.judge()
     if not samples.values:
         raise _invalid(path, "must contain lines of 'timestamp,value'", code="file-empty")
-    return samples.array()
+    return samples
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
@@ -413,6 +423,7 @@ def _add_row(
         return
     if missing:
         damage.leave_out(number, f"no value ({given!r})")
+    samples.in_seconds = dialect.dated  # numbers may be times of any unit
     samples.add(time, value, number)
 
 
@@ -502,7 +513,7 @@ def _read_json(path: Path, lines: Iterator[str], recording: Recording) -> None:
                 damage.leave_out(number, f"no value of {name} (sample {number})")
             samples.add(time, value, number)
         if samples.values:
-            recording[name] = samples.array()
+            samples.put(recording, name)
     damage.judge()
     if not recording:
         raise _invalid(path, "holds no samples", code="file-empty")
@@ -531,6 +542,8 @@ def _read_export(path: Path, lines: Iterator[str], recording: Recording) -> None
             )
         series.setdefault(name, _Samples(damage, name)).add(time, value, number)
     damage.judge()
-    recording.update({name: one.array() for name, one in series.items() if one.values})
+    for name, samples in series.items():
+        if samples.values:
+            samples.put(recording, name)
     if not recording:
         raise _invalid(path, "holds no samples", code="file-empty")

@@ -146,7 +146,8 @@ class Field:
         return block[self.start : self.stop].reshape(self.shape)
 
 
-def _placed(shapes: Mapping[str, tuple[int, ...]], start: int = 0) -> dict[str, Field]:
+def placed(shapes: Mapping[str, tuple[int, ...]], start: int = 0) -> dict[str, Field]:
+    """Return fields of these shapes, one after the other from `start` on."""
     fields: dict[str, Field] = {}
     for name, shape in shapes.items():
         fields[name] = Field(start, shape)
@@ -177,7 +178,7 @@ def _score_fields(experts: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-WIDE: Final = _placed(
+WIDE: Final = placed(
     {
         "base": (),  # the first value: the engine sees (value - base) / unit
         "unit": (),  # a power of two, set by the first change; 0 until then
@@ -207,14 +208,14 @@ WIDE: Final = _placed(
     }
 )
 """Fields at the start of the float64 block."""
-STEP: Final = _placed(_score_fields(E), WIDE["lag_p"].stop)
+STEP: Final = placed(_score_fields(E), WIDE["lag_p"].stop)
 """Fields of the first horizon, behind them; then one matrix D x D for every further horizon."""
 MATRICES: Final = STEP["expert_square"].stop
 
-NARROW: Final = _placed({"history": (HISTORY,), "valid": (MAX_HORIZON,), "past": (MAX_HORIZON, K)})
+NARROW: Final = placed({"history": (HISTORY,), "valid": (MAX_HORIZON,), "past": (MAX_HORIZON, K)})
 """Fields at the start of the float32 block: values, whether measured, forecasts of the experts."""
 FURTHER: Final = NARROW["past"].stop
-MEAN: Final = _placed(_score_fields(M) | {"direct_w": (D,)})
+MEAN: Final = placed(_score_fields(M) | {"direct_w": (D,)})
 """Fields of every further horizon, one after the other behind them; then the rings of answers."""
 FURTHER_SIZE: Final = MEAN["direct_w"].stop
 

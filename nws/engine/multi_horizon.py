@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from nws.engine import layout as at
 from nws.engine.level import LevelWatch
 from nws.engine.periods import update_lags
+from nws.engine.season import DAY, Season, compiled_season, may_repeat, season_step
 from nws.engine.tick import Narrow, Wide, compiled_step, step
 from nws.errors import InputError
 from nws.forecast import Forecast, Interval
@@ -27,6 +28,8 @@ from nws.forecaster import (
 from nws.measurement import checked_value
 
 Engine = Literal["auto", "numpy", "numba"]
+SEASON: Final = "season"
+"""The method of a horizon that the season answers."""
 CRITERIA: Final[tuple[Criterion, ...]] = ("absolute", "squared")
 REFRESH: Final = 128
 """Ticks between two updates of the lags of a series."""
@@ -133,8 +136,10 @@ class MultiHorizonForecaster(FrameForecaster):
         self.horizons = at.checked_horizons(horizons)
         self.engine = chosen_engine(engine)
         self._run = compiled_step() if self.engine == "numba" else step
+        self._repeat = compiled_season() if self.engine == "numba" else season_step
         self._lengths = np.array(self.horizons, dtype=np.int64)
         self._level = LevelWatch()
+        self._clock: tuple[float, float] | None = None
         self._start()
 
     def _start(self) -> None:
@@ -142,6 +147,12 @@ class MultiHorizonForecaster(FrameForecaster):
         self._tick = 0
         self._base = self._unit = self._least = self._greatest = 0.0
         self._samples = 0
+        self._season: Season | None = None
+        self._seasonal = True
+
+    def clock(self, time: float, period: float | None) -> None:
+        """Note the time of the next value, measured or skipped, and the period of the series if it is regular."""
+        self._clock = (time, period) if period is not None and may_repeat(period) else None
 
     def update(self, value: float) -> None:
         """Take in the next value; with `follow_shifts`, forget all before a shift of level that it completes."""
@@ -201,8 +212,7 @@ class MultiHorizonForecaster(FrameForecaster):
         if not self._samples:
             raise NoValueYetError
         place = nearest(self.horizons, samples)
-        scores = scores_of(self._wide, self._narrow, place)
-        final = [self._out(float(answer)) for answer in scores["final"]]
+        scores = self._answers(place, asked)
         scored = float(scores["scored"])
         unit = self._unit or 1.0
         error = unit * float(scores["error"][0]) if scored else None
@@ -218,8 +228,9 @@ class MultiHorizonForecaster(FrameForecaster):
             float(scores["covered"][which]) / scored if scored else None,
         )
         method = self._method(place, asked)
+        value = self._out(float(scores["final"][asked]))
         return Forecast(
-            final[asked], error, method, rmse=rmse, horizon=self.horizons[place], interval=interval
+            value, error, method, rmse=rmse, horizon=self.horizons[place], interval=interval
         )
 
     def league(self, samples: float = 1.0, criterion: Criterion | None = None) -> LeagueTable:
@@ -248,15 +259,22 @@ class MultiHorizonForecaster(FrameForecaster):
             )
             for name, error, lately in zip(_predictors(place), *means, strict=True)
         ]
-        chosen = int(scores["chosen"][asked])
+        method, chosen = self._method(place, asked), int(scores["chosen"][asked])
         squares = scores["candidate_error"].tolist()
         candidates = [
-            CandidateErrors(name, unit * math.sqrt(square) if scored else None, which == chosen)
+            CandidateErrors(
+                name,
+                unit * math.sqrt(square) if scored else None,
+                which == chosen and method != SEASON,
+            )
             for which, (name, square) in enumerate(zip(at.CANDIDATES, squares, strict=True))
         ]
+        if method == SEASON:
+            square = float(self._answers(place, asked)["error"][1])
+            candidates.append(CandidateErrors(SEASON, unit * math.sqrt(square), True))
         return LeagueTable(
-            self.horizons[place], int(scored), self._method(place, asked), tuple(predictors), tuple(candidates)
-        )  # fmt: skip
+            self.horizons[place], int(scored), method, tuple(predictors), tuple(candidates)
+        )
 
     def all_outlooks(self, level: float = 0.9) -> tuple[Array, Array, Array, Array, Array]:
         """Return for every horizon the forecasts absolute and squared, and the ends; and the experts.
@@ -264,12 +282,13 @@ class MultiHorizonForecaster(FrameForecaster):
         `level` is one of ``nws.engine.layout.LEVELS``.
         """
         which, unit = at.LEVELS.index(level), self._unit or 1.0
-        scores = [
-            scores_of(self._wide, self._narrow, place) for place in range(len(self.horizons))
-        ]
-        final = np.array([each["final"].tolist() for each in scores]).T
+        places = range(len(self.horizons))
+        scores = [self._answers(place, 0) for place in places]
+        squared = [float(self._answers(place, 1)["final"][1]) for place in places]
+        final = np.array([[float(each["final"][0]) for each in scores], squared])
+        centre = np.array([float(each["final"][1]) for each in scores])
         scale = np.array([float(each["scale"]) for each in scores])
-        ends = np.array([each["quantile"][which].tolist() for each in scores]).T * scale + final[1]
+        ends = np.array([each["quantile"][which].tolist() for each in scores]).T * scale + centre
         values = np.minimum(np.maximum(self._base + unit * final, self._least), self._greatest)
         experts = self._base + unit * at.WIDE["expert"].of(self._wide)
         lower, upper = self._base + unit * ends
@@ -284,19 +303,28 @@ class MultiHorizonForecaster(FrameForecaster):
         """Return the two blocks as base64 of little-endian numbers, with the tick."""
         for name in ("base", "unit", "least", "greatest"):
             at.WIDE[name].of(self._wide)[()] = getattr(self, f"_{name}")
-        return {
+        state = {
             "schema": SCHEMA,
             "ladder": list(self.horizons),
             "tick": self._tick,
             "values": self._samples,
             "level": self._level.state(),
-            "wide": base64.b64encode(self._wide.astype("<f8").tobytes()).decode(),
-            "narrow": base64.b64encode(self._narrow.astype("<f4").tobytes()).decode(),
+            "wide": _text(self._wide, "<f8"),
+            "narrow": _text(self._narrow, "<f4"),
         }
+        if self._season:
+            blocks = {
+                "wide": _text(self._season.deep, "<f8"),
+                "narrow": _text(self._season.slim, "<f4"),
+            }
+            return state | {"season": blocks}
+        return state if self._seasonal else state | {"season": None}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state of either engine."""
-        names = ("schema", "ladder", "tick", "values", "level", "wide", "narrow")
+        names: tuple[str, ...] = ("schema", "ladder", "tick", "values", "level", "wide", "narrow")
+        if isinstance(state, Mapping) and "season" in state:  # a series without a season has none
+            names = (*names, "season")
         given = checked_object(state, names, "a forecaster of several horizons")
         if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
             held = f"{given['schema']!r:.40} of the horizons {given['ladder']!r:.60}"
@@ -313,18 +341,58 @@ class MultiHorizonForecaster(FrameForecaster):
         narrow = _numbers(given["narrow"], "<f4", self._narrow.size)
         level = LevelWatch()
         level.restore(given["level"])
+        season = self._season_of(given["season"]) if given.get("season") is not None else None
         self._level = level
         self._start()
+        self._season, self._seasonal = season, "season" not in given or season is not None
         self._wide[:], self._narrow[:] = wide, narrow
         self._tick, self._samples = tick, values
         for name in ("base", "unit", "least", "greatest"):
             setattr(self, f"_{name}", float(at.WIDE[name].of(self._wide)))
 
+    def _season_of(self, state: object) -> Season:
+        blocks = checked_object(state, ("wide", "narrow"), "a season")
+        season = Season(self.horizons, 0.0, DAY, 0)
+        season.deep[:] = _numbers(blocks["wide"], "<f8", season.deep.size)
+        season.slim[:] = _numbers(blocks["narrow"], "<f4", season.slim.size)
+        if not season.is_sound:
+            raise InputError(
+                "season: not the state of a season", code="state-invalid", field="season"
+            )
+        return season
+
     def _step(self, value: float) -> None:
         self._run(self._wide, self._narrow, self._lengths, self._tick, value)
         if self._tick % REFRESH == 0:
             update_lags(self._wide, self._narrow, self._tick)
+        if self._clock or self._season:
+            self._follow_season(known=not math.isnan(value))
         self._tick += 1
+
+    def _follow_season(self, *, known: bool) -> None:
+        clock, self._clock = self._clock, None
+        if clock is None:
+            if self._season:
+                self._season.pause(self._tick + 1)
+            return
+        if not self._seasonal or len(self.horizons) == 1:
+            return
+        if self._season is None or not self._season.continues(*clock):
+            self._season = Season(self.horizons, *clock, self._tick)
+        season = self._season
+        seconds = season.advance(clock[0])
+        self._repeat(
+            self._wide,
+            self._narrow,
+            season.deep,
+            season.slim,
+            self._lengths,
+            self._tick,
+            seconds,
+            known,
+        )
+        if season.useless:
+            self._season, self._seasonal = None, False
 
     def _start_anew(self) -> None:
         kept = self._base, self._least, self._greatest, self._samples, self._tick
@@ -335,7 +403,18 @@ class MultiHorizonForecaster(FrameForecaster):
         value = self._base + (self._unit or 1.0) * final
         return min(max(value, self._least), self._greatest)
 
+    def _answers(self, place: int, which: int) -> dict[str, Array]:
+        """Return the fields behind an answer: those of the season where that helps, else those of the horizon."""
+        if place and self._season:
+            fields = self._season.of(place)
+            if fields["helps"][which]:
+                value = float(fields["value"])
+                return fields | {"final": np.array([value, value]), "error": fields["mean_error"]}
+        return scores_of(self._wide, self._narrow, place)
+
     def _method(self, place: int, which: int) -> str:
+        if place and self._season and self._season.of(place)["helps"][which]:
+            return SEASON
         place, scores = self._answering(place)
         chosen = int(scores["chosen"][which])
         errors = {
@@ -372,6 +451,10 @@ def _place_of(criterion: str) -> int:
     if criterion not in CRITERIA:
         raise ValueError(f"criterion: must be 'absolute' or 'squared' (is {criterion!r})")
     return CRITERIA.index(criterion)
+
+
+def _text(block: Array, kind: str) -> str:
+    return base64.b64encode(block.astype(kind).tobytes()).decode()
 
 
 def _numbers(text: object, kind: str, size: int) -> Any:

@@ -42,7 +42,7 @@ Starts = tuple[int, ...]
 Step = Callable[[Wide, Narrow, Whole, int, float], object]
 
 _KERNEL: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
-"""The functions below, each with the form that numba compiles."""
+"""The functions that are marked and that numba does not know yet, each with the form that it compiles."""
 
 
 def kernel(function: F) -> F:
@@ -61,13 +61,11 @@ def compiled_as(loops: Callable[..., Any]) -> Callable[[F], F]:
     return marked
 
 
-@cache
-def compiled_step() -> Step:
-    """Return `step` in machine code. ImportError: numba is not installed.
+def compiled(entry: Callable[..., int]) -> Callable[..., int]:
+    """Return `entry`, which calls marked functions, in machine code. ImportError: numba is not installed.
 
-    The first call on a machine compiles for about a minute. numba keeps the code on disk under the text of
-    ``step_once`` and the values that it encloses: the edition is enclosed, so that a change to any function of the
-    kernel is noticed.
+    numba keeps the code on disk under the text of `entry` and the values that it encloses. Enclose the
+    `edition_of` the marked functions' modules: a change to any function is then noticed.
     """
     from numba import njit  # noqa: PLC0415 - loads for a second
     from numba.extending import overload  # noqa: PLC0415
@@ -75,25 +73,40 @@ def compiled_step() -> Step:
     def compiles_to(loops: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *_: loops
 
-    for function, loops in _KERNEL:
+    while _KERNEL:
+        function, loops = _KERNEL.pop()
         overload(function, jit_options={"error_model": "numpy"}, strict=False)(compiles_to(loops))
-    sources = (Path(__file__).with_name(name) for name in ("layout.py", "tick.py"))
-    edition = zlib.crc32(b"".join(source.read_bytes() for source in sources))
-
-    def step_once(wide: Wide, narrow: Narrow, horizons: Whole, tick: int, value: float) -> int:
-        step(wide, narrow, horizons, tick, value)
-        return edition
-
     try:
-        compiled = njit(cache=True, error_model="numpy")(step_once)
+        code = njit(cache=True, error_model="numpy")(entry)
     except RuntimeError as error:  # numba found no directory to write to
         _log.warning(
             "numba has nowhere to keep compiled code (%s), so each start compiles for about a minute: "
             "set NUMBA_CACHE_DIR to a directory that can be written",
             error,
         )
-        compiled = njit(error_model="numpy")(step_once)
-    return cast("Step", compiled)
+        code = njit(error_model="numpy")(entry)
+    return cast("Callable[..., int]", code)
+
+
+def edition_of(*names: str) -> int:
+    """Return a checksum of these modules of the engine."""
+    sources = (Path(__file__).with_name(name) for name in names)
+    return zlib.crc32(b"".join(source.read_bytes() for source in sources))
+
+
+@cache
+def compiled_step() -> Step:
+    """Return `step` in machine code. ImportError: numba is not installed.
+
+    The first call on a machine compiles for about a minute.
+    """
+    edition = edition_of("layout.py", "tick.py")
+
+    def step_once(wide: Wide, narrow: Narrow, horizons: Whole, tick: int, value: float) -> int:
+        step(wide, narrow, horizons, tick, value)
+        return edition
+
+    return compiled(step_once)
 
 
 def _starts(fields: dict[str, at.Field], block: int) -> tuple[int, ...]:

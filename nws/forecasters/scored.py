@@ -66,6 +66,12 @@ class SamplingGrid:
         """Note how many seconds lay between two measurements."""
         self._latest.append(distance)
 
+    @property
+    def regular_period(self) -> float | None:
+        """The period if the series is regular, else None."""
+        period = self.period
+        return period if period is not None and self._regular(period) else None
+
     def missing(self, distance: float) -> int:
         """Return the number of measurements that are missing in between."""
         period = self.period
@@ -282,9 +288,16 @@ class ScoredForecaster:
     def _expected(self, time: float) -> float:
         """Return the forecast for `time`, after skipping the values that are missing before it."""
         since = time - self._time
-        for _ in range(self._grid.missing(since)):
-            self._forecaster.skip()
+        missing = self._grid.missing(since)
         self._grid.update(since)
+        framed = self._forecaster if isinstance(self._forecaster, FrameForecaster) else None
+        period = self._grid.regular_period if framed else None
+        for place in range(1, missing + 1):
+            if framed:
+                framed.clock(self._time + since * place / (missing + 1), period)
+            self._forecaster.skip()
+        if framed:
+            framed.clock(time, period)
         return self._forecaster.forecast()
 
     def _bounded(self, interval: Interval | None) -> Interval | None:

@@ -284,7 +284,8 @@ def makes(profile: str, engine: Engine = "numpy") -> MakeSeriesForecaster:
 def warm(profile: str = "default", engine: Engine = "numpy") -> None:
     """Load the forecasters of a profile; numba compiles once on a machine, for about a minute."""
     forecaster = makes(profile, engine)(SeriesName("warm", "up"))
-    forecaster.update(Measurement(SeriesName("warm", "up"), 0.0, 0.5))
+    for minute in range(8):  # a regular series of a minute may have a season
+        forecaster.update(Measurement(SeriesName("warm", "up"), 60.0 * minute, 0.5))
 
 
 def is_in_use(directory: Path) -> bool:

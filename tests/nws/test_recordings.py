@@ -43,6 +43,14 @@ def test_the_user_chooses_a_column_by_its_header_or_its_number(tmp_path):
         assert raised.value.fields["known"] == ["2", "3"]
 
 
+def test_a_period_is_known_only_of_times_in_seconds(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("time,value\n" + "".join(f"{iso(300 * k)},1\n" for k in range(48)))
+    assert read_recording(path).periods == {"a": 300.0}
+    path.write_text("time,value\n" + "".join(f"{300 * k},1\n" for k in range(48)))
+    assert read_recording(path).periods == {}
+
+
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "UTC"])
 def test_naive_times_are_utc_whatever_the_zone_of_the_reader(tmp_path, monkeypatch, zone):
     path = tmp_path / "a.csv"

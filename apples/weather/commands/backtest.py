@@ -54,7 +54,7 @@ def backtest(file: Path, column: str | None, plot: Path | None, json: bool) -> i
     reports: list[BacktestedSeries] = []
     pictures: dict[str, str] = {}
     for name, values in recording.items():
-        run = nws.trace(values, engine)
+        run = nws.trace(values, engine, recording.periods.get(name))
         reports.append(cast("BacktestedSeries", nws.report(name, run)))
         if plot is not None:
             from apples.weather.pages.backtest_chart import picture  # noqa: PLC0415 - loads NumPy
