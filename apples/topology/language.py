@@ -161,6 +161,7 @@ def _syntax(text: str) -> tuple[str, dict[str, tuple[str, int]]]:
             value=invalid[0],
             position=invalid.start() + 1,
         )
+    text = re.sub(r"\s", " ", text)  # an error quotes the text on one line
     entries: dict[str, tuple[str, int]] = {}
     if chosen := _SELECT.match(text):
         entries[SELECT] = (chosen[1].strip(), chosen.start(1) + 1)

@@ -1,7 +1,7 @@
 from dataclasses import fields, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from machines import said_by
 
@@ -113,6 +113,9 @@ def test_an_error_names_the_key_the_position_and_what_would_be_right(text, code,
     st.text(max_size=60)
     | st.text(st.sampled_from("CPUSET_LIST[]=;,-0123456789MAXRDI |"), max_size=60)
 )
+@example("0\n0")
+@example("0\n0[]")
+@example("CPU_LIST=0\n0")
 def test_any_text_is_read_or_refused_in_one_line(text):
     def again(text):
         asked = parse(text)
