@@ -247,3 +247,11 @@ def plant(fault, put=setattr):
     put(live.SimulatedCluster, "_check_replay", lambda _: None)
     for place, name, replacement in FAULTS[fault]:
         put(place, name, replacement)
+RARE = {
+    "a cancelled attempt is taken for over": 56,
+    "a job outstays its hosts": 70,
+    "a host that does not answer gets a job": 134,
+    "what left by an older order counts": 15,
+    "a start is overtaken by a resize": 11,
+}
+"""Faults that few histories show: the first seed that does."""

