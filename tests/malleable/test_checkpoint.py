@@ -389,7 +389,7 @@ import os, signal, sys, time
 from pathlib import Path
 from apples import malleable
 
-folder, cause = Path(sys.argv[1]), sys.argv[2]
+folder, cause, aborts = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "aborts"
 host = os.environ["APPLES_HOST"]
 first = folder / host
 with malleable.Job() as job:
@@ -401,9 +401,11 @@ with malleable.Job() as job:
             first.touch()
             if host == "ada":
                 os._exit(15)
-            elif cause == "bob":
-                time.sleep(0.5)
+            time.sleep(0.5)
+            if cause == "bob":
                 os.kill(os.getpid(), signal.SIGKILL)
+            elif aborts:
+                os._exit(15)
         time.sleep(0.01)
         state.iteration += 1
         job.allreduce(1.0)
@@ -414,13 +416,16 @@ with malleable.Job() as job:
 
 @pytest.mark.mpi
 @pytest.mark.slow
-@pytest.mark.parametrize(("cause", "left"), [("bob", "ada"), ("ada", "bob")])
+@pytest.mark.parametrize(
+    ("cause", "bob", "left"),
+    [("bob", "killed", "ada"), ("ada", "waits", "bob"), ("ada", "aborts", "bob")],
+)
 def test_a_host_whose_rank_aborts_before_another_is_killed_is_not_the_one_that_was_lost(
-    tmp_path, cause, left
+    tmp_path, cause, bob, left
 ):
-    """A rank that exits may be the first sign that a rank elsewhere was killed; alone, it is the loss."""
+    """A rank that exits may be the first sign that a rank elsewhere was killed; otherwise it is the loss."""
     (tmp_path / "commits").mkdir()
-    argv = (sys.executable, "-c", ABORTS, str(tmp_path), cause)
+    argv = (sys.executable, "-c", ABORTS, str(tmp_path), cause, bob)
     run = rehearse(
         argv, {"ada": 1, "bob": 1}, [HostShare("ada"), HostShare("bob")],
         commits=tmp_path / "commits", commit_seconds=0.05,

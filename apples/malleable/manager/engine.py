@@ -434,6 +434,8 @@ class ReconfigurationEngine:
 
     def _answer_at_safe_point(self, group: ProcessGroup, rank: int) -> None:
         """Send rank 0, which waits at a safe point with all other ranks, its order."""
+        if self._aborted:  # all ranks wait for their restart: no change begins without the lost host
+            return
         if self.stage != "wait":  # the change was refused meanwhile
             group.send({"order": "none"}, rank)
             return
@@ -662,7 +664,9 @@ class ReconfigurationEngine:
     def judge_mpi_failure(self, now: float) -> None:
         """Act on a rank's report of an MPI failure if no loss was reported as its cause in time."""
         # After a kill, the peer's MPI error arrives before the report of the loss: wait for that report.
-        if self.broken is None or self.stage == "clear" or now - self.broken[0] < BROKEN_SECONDS:
+        if self.broken is None or self._aborted or self.stage == "clear":
+            return
+        if now - self.broken[0] < BROKEN_SECONDS:
             return
         (_, host, reason, code), self.broken = self.broken, None
         if self.stage in ("merge", "wait", "prefetch") and host in self.change.joining:
@@ -736,10 +740,11 @@ class ReconfigurationEngine:
         """Act on the loss of a group; if its ranks aborted, first wait for the loss that may have caused it.
 
         For example, a rank on bob is killed, and MPI aborts the rank on ada that receives from it. Even if the
-        report from ada arrives first, bob is the lost host.
+        report from ada arrives first, bob is the lost host. If all ranks abort, the first host is the lost host.
         """
         others = (one for one in self.groups if one is not group and one.phase == "member")
-        if group.aborted and self.stage in COMPUTING and group.phase == "member" and any(others):
+        waits = self._aborted or any(others)
+        if group.aborted and self.stage in COMPUTING and group.phase == "member" and waits:
             self._aborted = self._aborted or (time.monotonic(), group.host, why)
         else:
             self._lose(group, why)
