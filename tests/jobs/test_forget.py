@@ -76,6 +76,20 @@ def test_nothing_goes_while_a_process_uses_a_file_there(roots):
     assert held.exists()
 
 
+def test_nothing_goes_while_a_process_uses_a_file_by_its_real_path(roots, tmp_path, monkeypatch):
+    """The state directory may be a symbolic link, for example to a larger disk."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "link" / "state"))
+    words = [sys.executable, "-c", "print('open', flush=True); input()"]
+    with begun(
+        words, cwd=roots[0], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "open\n"
+        assert refused("apples", "forget", "--all")["code"] == "state-in-use"
+        holder.stdin.close()
+    assert (roots[0] / "measurements.json").exists()
+
+
 def test_nothing_goes_while_a_lab_is_there(roots):
     (roots[0] / "labs" / "pair").mkdir(parents=True)
     error = refused("apples", "forget", "--all")

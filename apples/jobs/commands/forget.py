@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -76,7 +76,9 @@ def _require_unused(roots: Iterable[Path]) -> None:
             code="state-in-use",
             file=lab,
         )
-    users = [f"{pid} ({name})" for pid, name in _users(tuple(roots))]
+    # The kernel reports real paths; a folder or an entry of it may be a symbolic link to another disk.
+    places = {path.resolve() for root in roots for path in (root, *root.iterdir())}
+    users = [f"{pid} ({name})" for pid, name in _users(places)]
     if users:
         more = f" and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
         raise LaunchError(
@@ -87,22 +89,25 @@ def _require_unused(roots: Iterable[Path]) -> None:
         )
 
 
-def _users(roots: tuple[Path, ...]) -> Iterator[tuple[int, str]]:
-    """Yield the number and name of each process, other than this one, that uses a file below one of `roots`."""
+def _users(places: Collection[Path]) -> Iterator[tuple[int, str]]:
+    """Yield the number and name of every other process that uses one of `places` or a file below."""
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error):
             files = [process.cwd(), *(file.path for file in process.open_files())]
             files += [here.path for here in process.memory_maps()]
-            if any(Path(file).is_relative_to(root) for file in files for root in roots):
+            if any(Path(file).is_relative_to(place) for file in files for place in places):
                 yield process.pid, process.name()
 
 
 def _size(path: Path) -> int:
     """Return the bytes of a file, or of all files below a folder; a symbolic link is not followed."""
-    paths = [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]
-    return sum(one.lstat().st_size for one in paths if one.is_symlink() or not one.is_dir())
+    size = 0
+    for one in [path, *path.rglob("*")] if path.is_dir() and not path.is_symlink() else [path]:
+        with contextlib.suppress(FileNotFoundError):  # a running job removed it meanwhile
+            size += one.lstat().st_size if one.is_symlink() or not one.is_dir() else 0
+    return size
 
 
 def _remove(path: Path) -> None:

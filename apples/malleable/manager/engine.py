@@ -434,7 +434,9 @@ class ReconfigurationEngine:
 
     def _answer_at_safe_point(self, group: ProcessGroup, rank: int) -> None:
         """Send rank 0, which waits at a safe point with all other ranks, its order."""
-        if self._aborted:  # all ranks wait for their restart: no change begins without the lost host
+        if (
+            self._aborted
+        ):  # all ranks wait for their restart: no change begins without the lost host
             return
         if self.stage != "wait":  # the change was refused meanwhile
             group.send({"order": "none"}, rank)
