@@ -172,8 +172,10 @@ class HostPreference:
         return tuple(names[number] for number in sorted(found))
 
     def said(self, hosts: Collection[str]) -> str:
-        """Return the chosen hosts and their sites as text."""
+        """Return the chosen hosts as text, with their sites if the host list has all of them."""
         sites = sorted({self._site(host) for host in hosts})
+        if "" in sites:
+            return ", ".join(hosts)
         where = f"site {sites[0]}" if len(sites) == 1 else f"sites {', '.join(sites)}"
         return f"{', '.join(hosts)} of {where}"
 

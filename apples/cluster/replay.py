@@ -127,10 +127,11 @@ def replayed(
     memory = _Memory(folded(records[:begun])[0])
     folders = iter([str(one["is"]["folder"]) for one in rest if one["do"] == "start"])
     state = memory.state
+    wall, since = state.wall, state.time
     timeouts = Timeouts(**{name: float(each) for name, each in start["timeouts"].items()})
     lost = dict.fromkeys(start["lost"], "it does not answer")
     fresh = _ReplayedScheduler(
-        memory, policy, state.hosts, state.time, state.wall, lambda: next(folders, ""), timeouts, lost, prefer,
+        memory, policy, state.hosts, since, wall + since, lambda: next(folders, ""), timeouts, lost, prefer,
         nodes, bool(start["shared"]), start["name"], start["most_hosts"], start["cpus"],
         QueueLimits(**{name: int(each) for name, each in start.get("limits", {}).items()}),
     )  # fmt: skip
@@ -146,9 +147,7 @@ def replayed(
                 else:
                     fresh.take_in(at, verb, *words)
         fresh.turn()
-    return Replay(
-        [*_bare(rest)], [*_bare(memory.records)], fresh.explained, state.wall, state.time
-    )
+    return Replay([*_bare(rest)], [*_bare(memory.records)], fresh.explained, wall, since)
 
 
 def report_of(verb: str, words: Sequence[Any]) -> Report:

@@ -59,6 +59,7 @@ def test_hosts_of_a_list_are_as_fast_as_their_slots_and_their_share():
     found = HostPreference.of(HostList(tuple(hosts), Network())).places
     assert found == {"a": ("local", 5e5), "b": ("there", 2e6), "c": ("local", 5e5)}
     assert HostPreference(found).said(["a", "b"]) == "a, b of sites local, there"
+    assert HostPreference(found).said(["a", "left"]) == "a, left"  # it is not in the host list
 
 
 THREE_SITES = {"x": 3.0, "y": 2.0, "z": 1.0}

@@ -353,6 +353,29 @@ def test_replay_prints_each_decision_with_reason_and_runner_up(decided):
     assert (text.code, "reproduces 2 of 2 decisions" in text.out) == (0, True)
 
 
+def test_replay_shows_real_times_after_a_restart(tmp_path):
+    """The clock of a restarted scheduler began before the restart."""
+
+    def started(hosts, wall):
+        return LiveScheduler(
+            SchedulerLog.open(tmp_path), FirstFit(), hosts, 0.0, wall, lambda: "0badcafe",
+            Timeouts(batch_window=0.0, min_pass_interval=0.0),
+            started_with={"policy": "first_fit", "options": {}, "hosts": HOSTS},
+        )  # fmt: skip
+
+    started(["ada"], 1e9).log.close()
+    restarted = started(["ada"], 1e9 + 100)
+    restarted.submit(5.0, JobSubmission(1, 1, requested=100.0))
+    restarted.tick(7.0)
+    restarted.turn()
+    restarted.log.close()
+    document = json.loads(
+        command("apples", "queue", "--replay", "--json", "--scheduler", tmp_path).out
+    )
+    (start,) = document["decisions"]
+    assert (document["since"], start["time"]) == (1e9 + 100, 1e9 + 107)
+
+
 def test_replay_of_a_changed_log_ends_with_exit_code_6(decided):
     journal = decided / "journal"
     records = read(decided)
