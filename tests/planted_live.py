@@ -247,6 +247,8 @@ def plant(fault, put=setattr):
     put(live.SimulatedCluster, "_check_replay", lambda _: None)
     for place, name, replacement in FAULTS[fault]:
         put(place, name, replacement)
+
+
 RARE = {
     "a cancelled attempt is taken for over": 56,
     "a job outstays its hosts": 70,
