@@ -2,12 +2,10 @@
 
 The packages, from the lowest up; a package imports only packages below it:
 
-1. `errors` (codes and exit codes), `io` (files that survive a crash, JSON lines, users' code), `resources`
-(hosts,
+1. `errors` (codes and exit codes), `io` (files that survive a crash, JSON lines, users' code), `resources` (hosts,
    links, schedules), `ui` (parts of front ends).
-2. `topology` (the CPUs inside a host), `launch` (from a plan to processes), `scheduling` (policies for many
-jobs). 3. `weather` (forecasts of hosts and links), `malleable` (jobs that change while they run), `simulation`
-(policies
+2. `topology` (the CPUs inside a host), `launch` (from a plan to processes), `scheduling` (policies for many jobs).
+3. `weather` (forecasts of hosts and links), `malleable` (jobs that change while they run), `simulation` (policies
    over workload logs).
 4. `agent` (one application, one decision), `applications` (sweeps, master/worker, pipelines, users' files),
    `program` (the module for users' programs).
@@ -39,7 +37,7 @@ def lazy(
         __getattr__, __dir__, __all__ = lazy(__name__, __file__)
 
     A statement of the stub is ``from MODULE import NAME as ALIAS``, or ``ALIAS = NAME`` after it; nothing else
-    has no effect. NAME may be a module. The formatter sets a long statement on three lines, with NAME in
+    has an effect. NAME may be a module. The formatter sets a long statement on three lines, with NAME in
     parentheses.
     """
     homes: dict[str, tuple[str, str]] = {}

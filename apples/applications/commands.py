@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 try:
+    import importlib
+    import json
+    from collections.abc import Mapping, Sequence
+    from importlib import resources
+    from pathlib import Path
+    from typing import TYPE_CHECKING, Any
+
     import click
 
     import hat
@@ -18,7 +18,7 @@ try:
     from apples.ui.command_line import Entry, command, run, say, show, show_answer, show_json
     from apples.ui.options import json_option
     from apples.ui.parameters import FILE, Excludes, argument, option
-except KeyboardInterrupt:
+except KeyboardInterrupt:  # as in `apples.__main__`
     raise SystemExit(130) from None
 
 if TYPE_CHECKING:

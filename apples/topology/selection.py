@@ -1,8 +1,7 @@
 """The search below the allocator: k CPUs with the least radius and, of those, the least total distance.
 
 1. Balls. The nearest CPUs of a centre are those of its ball. So the least radius of any k CPUs is that of the
-first
-   ball, by ascending radius, that holds k usable CPUs and a usable centre. Exact.
+   first ball, by ascending radius, that holds k usable CPUs and a usable centre. Exact.
 2. Inside one domain (a memory node) distances are the heights of a tree. The least total of j CPUs below a part
    follows from the least totals below its children, because only pairs in different children add the height of
    this part: dynamic programming over the tree (`pack`). Exact.

@@ -279,8 +279,8 @@ def link_notes(remote: RemoteSensing) -> Iterator[str]:
         yield f"{_counted(links.reused)}: remembered, measured up to {oldest} ago (--fresh measures)"
     if links.left_out:
         yield (
-            f"{_counted(links.left_out)}: not measured, as no value of it changes the plan's time "
-            f"by more than {TOLERANCE:.0%} or {WORTH_SECONDS:g} s (--fresh measures)"
+            f"{_counted(links.left_out)}: not measured: any value changes the plan's time "
+            f"by at most {TOLERANCE:.0%} or {WORTH_SECONDS:g} s (--fresh measures)"
         )
 
 

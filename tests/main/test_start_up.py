@@ -162,13 +162,14 @@ def test_a_job_is_submitted_without_what_only_a_scheduler_and_its_log_need(monke
     assert loaded & {*HEAVY, *others} - {"ssl"} == set()  # http.client loads it
 
 
+@pytest.mark.parametrize("module", ["json", "click"])
 @pytest.mark.parametrize("program", MAINS)
-def test_interrupt_during_the_first_imports_ends_with_130_and_prints_nothing(program):
+def test_interrupt_during_the_first_imports_ends_with_130_and_prints_nothing(program, module):
     code = (
         "import sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'click':\n"
+        f"        if name == '{module}':\n"
         "            raise KeyboardInterrupt\n"
         "sys.meta_path.insert(0, Interrupt())\n"
         f"from {MAINS[program]} import main\n"

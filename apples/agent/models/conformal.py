@@ -6,7 +6,7 @@ class of the set of hosts (`set_class`). Their 80 % quantile is the half-width o
 logarithms: split conformal prediction, with two additions.
 
 - A run has `FADING` times the weight of the next run (Barber, Candes, Ramdas, Tibshirani 2023). The predicted
-run itself counts with weight 1 and an infinite error, so an interval of few runs is wide.
+  run itself counts with weight 1 and an infinite error, so an interval of few runs is wide.
 - The level moves by `STEP` times the misses of past intervals (adaptive conformal inference, Gibbs and Candes
   2021): a series of bad predictions widens the interval faster than their errors alone.
 

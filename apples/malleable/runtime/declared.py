@@ -4,8 +4,7 @@
 2. `DistributedArray`: each rank holds a part and its halo: `RowArray` a strip of rows, `TileArray` a tile of rows
    and columns, `EntryArray` (in `csr`) the entries of its rows of a sparse matrix.
 3. `redistribute`: moves parts of all arrays between ranks, directly between the arrays' own memory: without
-pickle,
-   and without an intermediate copy.
+   pickle, and without an intermediate copy.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 1. The MPI worlds of the hosts that join merge while the job computes (`merge_worlds`).
 2. At the safe point the job connects to all of them at once (`connect`, `accept`).
 3. All ranks, old and new, carry out the plan (`carry_out`): the rows of all arrays, all blocks and all state move
-to
-   their new ranks; then the staying ranks get a communicator of their own.
+   to their new ranks; then the staying ranks get a communicator of their own.
 4. The safe point returns a `HostChange`, or a `Rollback` if the data came from a commit.
 """
 
