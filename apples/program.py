@@ -719,9 +719,9 @@ class Transfers:
     def compare_clocks(self) -> None:
         """Measure latency and difference of clocks with each neighbour.
 
-        Of several round trips the fastest counts; the neighbour is assumed to read its clock in its middle
+        Of several round trips the fastest counts. The neighbour is assumed to read its clock in the middle of it
         (Cristian 1989). The lower rank of a pair sends first. All ranks take the pairs in the same order, so that
-        no ranks wait for each other in a circle; in a chain, half of the pairs compare at once.
+        no ranks wait for each other in a circle. In a chain of ranks, every second pair compares at the same time.
         """
         begin, rank = self.clock(), self.comm.Get_rank()
 

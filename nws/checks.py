@@ -65,7 +65,7 @@ def check_what_is_no_state_is_refused(make: Callable[[], Forecaster]) -> None:
             make().restore(nonsense)
         except ValueError:
             continue
-        raise AssertionError(f"{nonsense!r} was taken for a state")
+        raise AssertionError(f"restore accepted {nonsense!r} as a state")
 
 
 def check_skipping_a_value_keeps_it_safe(make: Callable[[], Forecaster]) -> None:

@@ -232,7 +232,7 @@ class StoredText:
         except (
             EOFError,
             ValueError,
-            RuntimeError,  # of zipfile: encrypted, or a method of packing that it does not have
+            RuntimeError,  # zipfile raises it for an encrypted file or an unsupported compression
             zlib.error,
             lzma.LZMAError,
             zstd.ZstdError,

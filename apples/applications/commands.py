@@ -106,7 +106,7 @@ def new(
     models: tuple[ProgramKind, ...] = ("rectangle", "pipeline", "sweep", "master-worker")
     if structure not in {"strip", *models}:
         raise UsageError(
-            f"--structure '{structure}': known are strip, {', '.join(models)}",
+            f"--structure '{structure}': unknown; known: strip, {', '.join(models)}",
             code="model-unknown",
             option="--structure",
             value=structure,
@@ -258,7 +258,7 @@ def _document_type(kind: str, documents: Mapping[str, str]) -> Any:
         short = (name.removeprefix("apples.") for name in documents if name != "apples.hosts")
         known = [*KINDS, *(["apples.hosts"] if "apples.hosts" in documents else []), *short]
         raise UsageError(
-            f"schema '{kind}': known are {', '.join(known)}",
+            f"schema '{kind}': unknown; known: {', '.join(known)}",
             code="schema-unknown",
             value=kind,
             known=known,

@@ -351,7 +351,7 @@ def start_agent(folder: DocumentFolder, name: str, kind: str) -> str:
     known = {one: one for one in get_args(ProgramKind)}
     if kind not in known:
         raise UsageError(
-            f"'{hat.printable(kind)}': known are {', '.join(known)}",
+            f"'{hat.printable(kind)}': unknown; known: {', '.join(known)}",
             code="value-unknown", field="kind", value=kind, known=list(known),
         )  # fmt: skip
     try:

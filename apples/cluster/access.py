@@ -78,7 +78,7 @@ class Principal:
         """Raise `ForbiddenError` unless it has this scope; for `OWN`, being the operator suffices."""
         if scope not in self.scopes and not (scope is Scope.OWN and self.is_operator):
             raise ForbiddenError(
-                f"{self.name} may not: that needs the scope {scope}",
+                f"{self.name} lacks the scope {scope}, which this request needs",
                 principal=self.name, scope=str(scope),
             )  # fmt: skip
 
@@ -86,7 +86,7 @@ class Principal:
         """Raise `ForbiddenError` unless it may use this policy; only the operator may use a file of code."""
         if ":" in policy and not self.is_operator:
             raise ForbiddenError(
-                f"{self.name} may not: a policy of your own needs the scope {Scope.OPERATOR}",
+                f"{self.name} lacks the scope {Scope.OPERATOR}, which a policy from a file needs",
                 principal=self.name, scope=str(Scope.OPERATOR), policy=policy,
             )  # fmt: skip
 
@@ -94,8 +94,8 @@ class Principal:
         """Raise `ForbiddenError` if it may not submit a job of this priority: only the operator goes above 0."""
         if priority > 0 and not self.is_operator:
             raise ForbiddenError(
-                f"--priority {priority:g}: {self.name} may ask for 0 or less; above it needs the scope "
-                f"{Scope.OPERATOR}",
+                f"--priority {priority:g}: must be at most 0; {self.name} lacks the scope {Scope.OPERATOR}, "
+                "which a higher priority needs",
                 principal=self.name, scope=str(Scope.OPERATOR), bound=0,
             )  # fmt: skip
 
@@ -103,7 +103,7 @@ class Principal:
         """Raise `ForbiddenError` unless it may change a job of this owner."""
         if owner != self.name and not self.is_operator:
             raise ForbiddenError(
-                f"{job} is not {self.name}'s but {owner}'s",
+                f"{job} belongs to {owner}, not to {self.name}",
                 principal=self.name, job=job, owner=owner,
             )  # fmt: skip
 
@@ -163,7 +163,7 @@ def local_principal(uid: int, shared: bool) -> Principal:
     operator = uid in {0, os.geteuid()}
     if not operator and not shared:
         raise ForbiddenError(
-            f"this scheduler is of uid {os.geteuid()}, not of {uid}",
+            f"this scheduler belongs to uid {os.geteuid()}, not to uid {uid}",
             principal=f"uid:{uid}", owner=f"uid:{os.geteuid()}",
         )  # fmt: skip
     scopes = EVERYTHING if operator else USERS

@@ -73,8 +73,8 @@ def check_sharing(submission: JobSubmission, policy: str) -> None:
     """
     if submission.kind is JobKind.MALLEABLE and "units" in submission.work:
         raise UsageError(
-            f"{policy} has malleable jobs share hosts, and a master with its workers cannot: "
-            "--kind evolving or rigid",
+            f"malleable jobs share hosts under policy {policy}, but a master/worker program cannot: "
+            "use --kind evolving or rigid",
             code="policy-unsuitable", policy=policy, field="kind",
         )  # fmt: skip
 
@@ -142,28 +142,28 @@ def check_resizable(
     one, name = job.submission, f"{scheduler}.{job.number}"
     if one.kind not in MOVABLE:
         raise UsageError(
-            f"{name} is {one.kind.value}: only a malleable or evolving one is resized",
+            f"{name} is {one.kind.value}: only malleable and evolving jobs can be resized",
             code="job-not-resizable", job=name, kind=one.kind.value,
         )  # fmt: skip
     if not one.minimum <= len(set(hosts)) == len(hosts) <= one.maximum:
         raise UsageError(
-            f"{name} was submitted for {one.minimum} to {one.maximum} hosts, each once",
+            f"{name} was submitted for {one.minimum} to {one.maximum} hosts: give that many different hosts",
             code="value-range", job=name, field="hosts", value=len(hosts), bound=[one.minimum, one.maximum],
         )  # fmt: skip
     if policy.uses_malleable and len(hosts) != len(job.hosts):
         raise UsageError(
-            f"{name}: how many hosts it has is decided by {name_of(policy)}; "
-            f"with as many as it has ({len(job.hosts)}) it can be moved",
+            f"{name}: policy {name_of(policy)} decides its number of hosts; "
+            f"to move it, give {len(job.hosts)} hosts, as many as it has now",
             code="policy-unsuitable", job=name, policy=name_of(policy), field="hosts", bound=len(job.hosts),
         )  # fmt: skip
     if job.state is not LiveJobState.RUNNING or not job.settled:
         raise LaunchError(
-            f"{name} is {job.state.value}: it is resized when it runs and has settled",
+            f"{name} is {job.state.value}: it can be resized while it runs and no other change is under way",
             code="job-busy", job=name, state=job.state.value,
         )  # fmt: skip
     if not is_alone(state, job):
         raise LaunchError(
-            f"{name} shares its hosts: it is moved when it has them to itself",
+            f"{name} shares its hosts with another job: it can be moved once it has them alone",
             code="job-busy", job=name, hosts=list(job.hosts),
         )  # fmt: skip
 

@@ -167,7 +167,7 @@ class AllocationWatch:
                     found[name] = one
         if len(found) > MAX_HOSTS:
             raise LaunchError(
-                f"the allocations have {len(found)} nodes, at most {MAX_HOSTS} are taken",
+                f"the allocations have {len(found)} nodes; the limit is {MAX_HOSTS}",
                 code="too-many-nodes",
                 value=len(found),
                 bound=MAX_HOSTS,

@@ -290,7 +290,7 @@ class LiveScheduler(SchedulerBackend):
         self._ended = deque(job.number for job in state.jobs.values() if job.is_over)
 
     def _release(self, held: Iterable[int]) -> None:
-        """Put jobs back into the queue that an earlier policy took out of it; this policy has not seen them."""
+        """Put the jobs that an earlier policy held back into the queue, because this policy has not seen them."""
         for number in sorted(held):
             self._change(replace(self.state.jobs[number], held=""), "release")
 

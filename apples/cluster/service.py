@@ -531,7 +531,7 @@ class SchedulerService:
             )  # fmt: skip
         if self.job_runners is None:
             raise ForbiddenError(
-                "this scheduler is of one user, and has no job runners",
+                "this scheduler serves one user and has no job runners",
                 code="scheduler-not-shared",
             )
         orders = self.job_runners.take(user, life)

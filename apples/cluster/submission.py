@@ -211,7 +211,7 @@ def _kind(asked: str | None, minimum: int, maximum: int, malleable: bool) -> str
         return "rigid" if minimum == maximum else "malleable" if malleable else "moldable"
     if asked not in KINDS:
         raise UsageError(
-            f"--kind {asked}: known are {', '.join(KINDS)}",
+            f"--kind {asked}: unknown; known: {', '.join(KINDS)}",
             code="value-unknown",
             option="--kind",
             value=asked,

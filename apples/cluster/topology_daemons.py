@@ -283,9 +283,10 @@ class TopologyDaemons:
         return status
 
     def look(self, host: Host, jobs: Mapping[str, bool]) -> Mapping[str, int]:
-        """Take back the CPUs of attempts that have left a host; return for each whether it is still there, 1 or 0.
+        """Take back the CPUs of attempts that have left a host; return 1 for each attempt still there, else 0.
 
-        On another machine its processes count as well; those of an attempt that is over are killed first.
+        On another machine, an attempt is there as long as it has processes. The processes of an attempt that is
+        over are killed first.
 
         Raises
         ------
@@ -312,7 +313,7 @@ class TopologyDaemons:
         return self._left(host, jobs)
 
     def _left(self, host: Host, jobs: Mapping[str, bool]) -> dict[str, int]:
-        """Take back the CPUs of attempts; return for each whether it is still there, 1 or 0."""
+        """Take back the CPUs of attempts; return 1 for each attempt that is still there, else 0."""
         there: Mapping[str, int] = {}
         if self._listed is not None and self.is_far(host.name) and (jobs or not self.cpus):
             hosts = self._listed()  # the way to reach the host may have changed

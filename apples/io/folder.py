@@ -176,7 +176,7 @@ def check_private(folder: Folder) -> None:
 
 def _component(name: str) -> str:
     if not COMPONENT.fullmatch(name) or name in {".", ".."}:
-        raise OSError(errno.EINVAL, "not a plain name", name)
+        raise OSError(errno.EINVAL, "not a file name without folders", name)
     return name
 
 

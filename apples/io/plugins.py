@@ -92,7 +92,7 @@ def resolve(reference: str, known: Mapping[str, T], what: str, arguments: Sequen
     place, separator, name = reference.rpartition(":")
     if not separator or not place or not name:
         raise UsageError(
-            f"{asked}: {did_you_mean(reference, known)}known are {', '.join(sorted(known))}; "
+            f"{asked}: unknown; {did_you_mean(reference, known)}known: {', '.join(sorted(known))}; "
             "your own is module:name or file.py:name",
             code=UNKNOWN_CODES.get(what, "name-unknown"),
             value=reference,

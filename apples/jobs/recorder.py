@@ -361,7 +361,7 @@ class RunRecorder:
         try:
             self.job.write_last(self.state)
         except (OSError, ValueError) as error:
-            self.warn(f"how it ended is not kept: {_why(error)}")
+            self.warn(f"the end of the run is not recorded: {_why(error)}")
 
     # ------------------------------------------------------------------------------ writing
     def note(self, **news: Any) -> None:
@@ -373,7 +373,7 @@ class RunRecorder:
         try:
             self.job.write(self.state)
         except (OSError, ValueError) as error:
-            self.warn(f"the record is not kept: {_why(error)}", STATE)
+            self.warn(f"the record is not saved: {_why(error)}", STATE)
         else:
             self._warned.pop(STATE, None)
 
@@ -452,9 +452,9 @@ class RunRecorder:
         try:
             write(self._events)
         except OSError as error:
-            self.warn(f"the record is not kept: {_why(error)}", EVENTS)
+            self.warn(f"the record is not saved: {_why(error)}", EVENTS)
         except ValueError as error:
-            self.warn(f"the record is not whole: {_why(error)}", EVENTS)
+            self.warn(f"the record is incomplete: {_why(error)}", EVENTS)
         else:
             self._warned.pop(EVENTS, None)
             return True
@@ -519,7 +519,7 @@ def recorded(
             job = store.create({"command": ["apples", *sys.argv[1:]], **order}, "", kind, where)
             held.enter_context(job.supervising())
         except OSError as error:
-            talk(f"warning: no record is kept of this: {error.filename}: {error.strerror}")
+            talk(f"warning: this command is not recorded: {error.filename}: {error.strerror}")
             yield RunRecorder(None, talk)
             return
         recorder = RunRecorder(job, talk)

@@ -140,7 +140,7 @@ class CommandedHosts(HostProvider):
         """
         if self._broken:
             raise LaunchError(
-                f"its scheduler cannot command it any more: {self._broken}",
+                f"the connection for the scheduler's commands is lost: {self._broken}",
                 code="control-lost",
                 reason=self._broken,
             )

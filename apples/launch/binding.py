@@ -148,8 +148,8 @@ def _ours(host: str, listed: Sequence[int], topology: Topology) -> CpuSet:
     foreign = [cpu for cpu in listed if cpu not in topology.cpus]
     if foreign:
         raise LaunchError(
-            f"{host}: CPUs {', '.join(map(str, foreign))} of the host list are not ours on that "
-            f"machine: {topology.cpus} are",
+            f"{host}: the host list names CPUs {', '.join(map(str, foreign))}, but this user may use only "
+            f"{topology.cpus} of that machine",
             code="cpus-not-ours",
             host=host,
             value=foreign,

@@ -327,7 +327,7 @@ MAX_RANKS = 1 << 16
 def _of_one_job(hosts: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     """Return the hosts; raise ValueError above `MAX_RANKS` ranks in all, because each rank takes memory."""
     if (ranks := sum(number for _, number in hosts)) > MAX_RANKS:
-        raise ValueError(f"has {ranks} ranks in all, and {MAX_RANKS} are the most")
+        raise ValueError(f"has {ranks} ranks in all; the limit is {MAX_RANKS}")
     return hosts
 
 

@@ -158,7 +158,7 @@ def run_cell(cell: Cell, files: Mapping[str, bytes] | None = None) -> dict[str, 
         )  # fmt: skip
         if not 1 <= cell.parts <= len(made.workload):
             raise UsageError(
-                f"{cell.log}: {len(made.workload)} jobs do not make {cell.parts} slices",
+                f"{cell.log}: {len(made.workload)} jobs are too few for {cell.parts} slices",
                 code="value-range",
                 file=cell.log,
                 option="parts",

@@ -92,7 +92,7 @@ def broker_of(
     if expression.broker not in brokers:
         known = ", ".join(sorted(brokers))
         raise RequirementError(
-            f"requirement: no broker is called {expression.broker}: known are {known}",
+            f"requirement: unknown broker {expression.broker}; known: {known}",
             code="broker-unknown",
             value=expression.broker,
             known=sorted(brokers),

@@ -123,7 +123,7 @@ def _value(key: str, text: str, position: int) -> Any:
         near = next(iter(difflib.get_close_matches(key, KEYS, n=1)), None)
         hint = f"did you mean {near}? " if near else ""
         raise _error(
-            f"{key} is unknown: {hint}known are {', '.join(sorted(KEYS))}",
+            f"{key} is unknown: {hint}known: {', '.join(sorted(KEYS))}",
             position,
             code="field-unknown",
             field=key,

@@ -149,7 +149,7 @@ class PredictorScore(BaseModel):
 
     name: str
     error: float | None
-    lately: float | None = Field(description="With older errors forgotten.")
+    lately: float | None = Field(description="Error in which older errors count less.")
 
 
 class CandidateScore(BaseModel):
@@ -157,7 +157,9 @@ class CandidateScore(BaseModel):
 
     name: str
     rmse: float | None
-    taken: bool = Field(description="Whether it makes the forecast, or has the largest weight.")
+    taken: bool = Field(
+        description="Whether this combination makes the forecast, or has the largest weight."
+    )
 
 
 class SeriesLeague(BaseModel):
@@ -166,8 +168,12 @@ class SeriesLeague(BaseModel):
     series: str
     state: State
     age: float | None
-    horizon: int | None = Field(None, description="Errors are of the mean of this many values.")
-    scored: int | None = Field(None, description="Forecasts with later measured values.")
+    horizon: int | None = Field(
+        None, description="Number of values in the forecast mean; null: the next value."
+    )
+    scored: int | None = Field(
+        None, description="Number of forecasts whose value was measured afterwards."
+    )
     method: str | None = Field(None, description="The predictor or the mixture that answers.")
     predictors: list[PredictorScore] = []
     candidates: list[CandidateScore] = []

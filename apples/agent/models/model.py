@@ -210,7 +210,7 @@ class ModelTemplate(ABC):
         return communication
 
     def lateness(self, resources: Sequence[Host], busy: Seconds) -> float:
-        """Return the factor by which an iteration exceeds the largest T_i, because hosts are late by turns.
+        """Return the factor by which an iteration exceeds the largest T_i, because another host is late each time.
 
         `busy` are the T_i of the set, shape (hosts,). A model without stragglers returns 1.
         """

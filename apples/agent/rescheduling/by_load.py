@@ -89,7 +89,7 @@ class LoadRescheduling:
         if isinstance(policy, str):
             if policy not in POLICIES:
                 raise UsageError(
-                    f"policy '{policy}': known are {', '.join(sorted(POLICIES))}",
+                    f"policy '{policy}': unknown; known: {', '.join(sorted(POLICIES))}",
                     code="policy-unknown",
                     value=policy,
                     known=sorted(POLICIES),

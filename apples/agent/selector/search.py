@@ -480,7 +480,7 @@ def prefix_seconds(
     both = np.maximum(before, border) if at_once else before + border
     beyond = (
         both - before if at_once else border
-    )  # border that the last host of a prefix does not have
+    )  # seconds of the border to the right of the prefix, which its last host lacks
     speed = np.cumsum(1.0 / p)
     seconds = (total + np.cumsum(both / p) - beyond / p) / speed
     # A strip is negative if T is below its host's C_i: both borders inside the prefix, the left border at its

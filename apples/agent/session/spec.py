@@ -53,7 +53,7 @@ def asked_for(word: str | bool) -> Asked:
         return "auto" if word else "none"
     if word not in VERIFY:
         raise UsageError(
-            f"--verify '{word}': known are full, sample, none",
+            f"--verify '{word}': unknown; known: full, sample, none",
             code="value-unknown",
             option="--verify",
             value=word,

@@ -204,7 +204,7 @@ def prepare(spec: MasterWorkerSpec) -> MasterWorkerPlan:
     """Return a run with its plan. Raises as `plan_master_worker`."""
     if spec.verify not in ("sample", "full", "none"):
         raise UsageError(
-            f"--verify '{spec.verify}': known are sample, full, none",
+            f"--verify '{spec.verify}': unknown; known: sample, full, none",
             code="value-unknown",
             option="--verify",
             value=spec.verify,

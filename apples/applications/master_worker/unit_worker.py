@@ -91,9 +91,7 @@ class UnitWorker:
 
 def _bounded(result: Any, length: int) -> Any:
     if length > MAX_RESULT_BYTES:
-        raise ProgramFailedError(
-            f"its result has {length} bytes, and {MAX_RESULT_BYTES} are the most"
-        )
+        raise ProgramFailedError(f"its result has {length} bytes; the limit is {MAX_RESULT_BYTES}")
     return result
 
 

@@ -271,7 +271,7 @@ def _two_least(first: Numbers, second: Numbers | None = None) -> tuple[Numbers, 
     Parameters
     ----------
     second
-        By row of `first`: a second number that is not less.
+        The runner-up of each number of `first`, of the same shape and not less; infinite by default.
     """
     second = np.full_like(first, math.inf) if second is None else second
     # Fold the lower half onto the upper until one row is left; a row in the middle stays for the next step.

@@ -290,7 +290,7 @@ def _heuristics(name: str) -> Mapping[str, Heuristic] | None:
         return None
     if name not in HEURISTICS:
         known = [*HEURISTICS, WORK_QUEUE]
-        hint = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+        hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
         raise UsageError(
             f"--heuristic '{name}': unknown heuristic{hint}",
             code="heuristic-unknown",

@@ -55,17 +55,17 @@ host_name_argument = argument("host", metavar="HOST", help="A host of the schedu
 @options.user_option
 @options.settings_option
 @option("--min", "minimum", type=integer(1), default=1, help="Fewest hosts.")
-@option("--max", "maximum", type=integer(1), help="Most hosts; as many as --min.")
+@option("--max", "maximum", type=integer(1), help="Most hosts; default: --min.")
 @option(
     "--kind",
     metavar="NAME",
-    help="rigid, moldable, malleable, evolving; by the template and the hosts.",
+    help="rigid, moldable, malleable or evolving; default: from the template and the hosts.",
 )
 @option(
     "--seconds",
     metavar="SECONDS",
     type=number(0.001),
-    help="Estimate of its run time on --max hosts; default: its model's.",
+    help="Estimated run time on --max hosts; default: the estimate of the application's model.",
 )
 @option("--priority", type=NUMBER, default=0.0, help="Jobs of larger priority start sooner.")
 @option(
@@ -183,10 +183,26 @@ WHAT_IF = ("--policy", "--hosts-more", "--hosts-less", "--minimum")
 @option("--replay", is_flag=True, help="Make the decisions of the log again, and compare them.")
 @option("--swf", is_flag=True, help="With --all: in the standard workload format.")
 @option("--what-if", is_flag=True, help="Predict the queue under another policy or set of hosts.")
-@option("--policy", metavar="NAME", default="", help="With --what-if: as of apples scheduler.")
-@option("--option", metavar="NAME=VALUE", multiple=True, help="With --policy: of the policy.")
-@option("--hosts-more", "more", type=integer(0), default=0, help="With --what-if: added hosts.")
-@option("--hosts-less", "less", type=integer(0), default=0, help="With --what-if: removed hosts.")
+@option(
+    "--policy", metavar="NAME", default="", help="With --what-if: a policy of apples scheduler."
+)
+@option(
+    "--option", metavar="NAME=VALUE", multiple=True, help="With --policy: an option of the policy."
+)
+@option(
+    "--hosts-more",
+    "more",
+    type=integer(0),
+    default=0,
+    help="With --what-if: number of hosts to add.",
+)
+@option(
+    "--hosts-less",
+    "less",
+    type=integer(0),
+    default=0,
+    help="With --what-if: number of hosts to remove.",
+)
 @option(
     "--minimum",
     metavar="JOB=N",

@@ -90,13 +90,13 @@ RULES = (
 @option(
     "--policy", metavar="NAME", default="easy", help=f"{', '.join(POLICIES)}, or FILE.py:NAME."
 )
-@option("--option", metavar="NAME=VALUE", multiple=True, help="Of the policy: NAME=VALUE.")
+@option("--option", metavar="NAME=VALUE", multiple=True, help="An option of the policy.")
 @option("--actuator", metavar="NAME", help="local, or ssh for hosts that are other machines.")
 @option(
     "--slurm",
     multiple=True,
     metavar="JOB",
-    help="The nodes of a Slurm allocation: its number or name, or own; may be repeated.",
+    help="Use the nodes of a Slurm allocation: its number, its name, or 'own'; may be repeated.",
 )
 @option(
     "--reach",
@@ -108,18 +108,23 @@ RULES = (
 @option(
     "--shared",
     is_flag=True,
-    help="For all users of this machine; each starts a per-user job runner.",
+    help="Serve all users of this machine; each starts a per-user job runner.",
 )
-@option("--listen", metavar="HOST:PORT", default="", help="HOST:PORT for TLS as well.")
+@option("--listen", metavar="HOST:PORT", default="", help="Also listen on HOST:PORT, with TLS.")
 @option("--certificate", type=FILE, help="File of the TLS certificate.")
 @option("--key", type=FILE, help="File of the certificate's private key.")
 @option("--tokens", type=FILE, help="File of the tokens; default: tokens.json in the directory.")
 @option(
-    "--new-token", metavar="NAME", default="", help="Make a token of this name, print it, end."
+    "--new-token", metavar="NAME", default="", help="Make a token of this name, print it and exit."
 )
 @option("--scope", metavar="SCOPE", multiple=True, help=f"{', '.join(GIVEN)}; default read.")
-@option("--expires", metavar="SECONDS", type=number(1), help="Seconds the new token is good for.")
-@option("--revoke", metavar="NAME", default="", help="Revoke all tokens of this name, end.")
+@option(
+    "--expires",
+    metavar="SECONDS",
+    type=number(1),
+    help="Seconds for which the new token is valid.",
+)
+@option("--revoke", metavar="NAME", default="", help="Revoke all tokens of this name and exit.")
 @option(
     "--run-my-jobs",
     is_flag=True,
@@ -308,7 +313,7 @@ def _check_slurm(slurm: Sequence[str], reach: str, actuator: str | None) -> None
     """Raise `UsageError` for an unknown ``--reach``, and for an actuator that cannot use an allocation."""
     if reach not in REACHES:
         raise UsageError(
-            f"--reach {reach}: known are {' and '.join(REACHES)}",
+            f"--reach {reach}: unknown; known: {' and '.join(REACHES)}",
             code="value-unknown",
             option="--reach",
             value=reach,

@@ -93,7 +93,7 @@ KEPT_DAYS, KEPT_BYTES = 90.0, 1_000_000_000
     metavar="DAYS",
     type=number(0.0),
     default=KEPT_DAYS,
-    help="With --prune: the least age.",
+    help="With --prune: remove only records of at least this age.",
 )
 @option(
     "--most",

@@ -44,7 +44,7 @@ def how_verified(
         )
     if word not in {None, "auto", *known}:
         raise UsageError(
-            f"--verify '{word}': known are {', '.join(known)}",
+            f"--verify '{word}': unknown; known: {', '.join(known)}",
             code="value-unknown",
             option="--verify",
             value=word,

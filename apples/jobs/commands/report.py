@@ -61,7 +61,7 @@ GRID_OPTIONS = frozenset({"--out", "--json", "--policy", "--pictures"})
     "--policy",
     metavar="NAME",
     multiple=True,
-    help="May be repeated; the first is the baseline. Of a sweep: the baseline.",
+    help="Policy to simulate; may be repeated, the first is the baseline. With results of --grid: the baseline.",
 )
 @option("--processors", type=INTEGER, help="Processors of the machine.")
 @option("--nodes", type=INTEGER, help="Whole nodes are given to jobs.")
@@ -82,7 +82,7 @@ GRID_OPTIONS = frozenset({"--out", "--json", "--policy", "--pictures"})
     help="name=value, or POLICY:name=value; may be repeated.",
 )
 @option("--pictures", metavar="FOLDER", type=FILE, help="Folder for the charts as SVG.")
-@option("--timeline", is_flag=True, help="Of a run: show it over time here, too.")
+@option("--timeline", is_flag=True, help="Of a run: also print its timeline.")
 @json_option
 @scheduler_options
 def report(

@@ -330,7 +330,7 @@ def expand(text: str) -> list[str]:
     while position < len(text):
         part = PART.match(text, position)
         if part is None:
-            raise ValueError(f"no list of hosts: {text[:80]!r}")
+            raise ValueError(f"not a valid host list: {text[:80]!r}")
         position = part.end()
         if part[1].count("[") > MAX_BRACKETS:
             raise ValueError(f"more than {MAX_BRACKETS} brackets: {part[1][:80]!r}")
@@ -349,7 +349,7 @@ def _names(part: str) -> Iterator[str]:
         return
     inside, closing, after = rest.partition("]")
     if not closing:
-        raise ValueError(f"no list of hosts: {part[:80]!r}")
+        raise ValueError(f"not a valid host list: {part[:80]!r}")
     for one in _numbers(inside):
         for tail in _names(after):
             yield f"{before}{one}{tail}"
@@ -362,7 +362,7 @@ def _numbers(inside: str) -> Iterator[str]:
             yield one
             continue
         if not (first.isdecimal() and last.isdecimal() and len(last) < 12):
-            raise ValueError(f"no range of hosts: {one[:40]!r}")
+            raise ValueError(f"not a valid host range: {one[:40]!r}")
         if int(last) - int(first) > MAX_NAMES:
             raise ValueError(f"more than {MAX_NAMES} hosts: {one[:40]!r}")
         for value in range(int(first), int(last) + 1):

@@ -79,7 +79,7 @@ class SlurmOptions:
         unknown = sorted(set(pairs) - known)
         if unknown:
             raise UsageError(
-                f"Slurm option '{unknown[0]}': known are {', '.join(sorted(known))}",
+                f"Slurm option '{unknown[0]}': unknown; known: {', '.join(sorted(known))}",
                 code="field-unknown",
                 field=unknown[0],
                 known=sorted(known),

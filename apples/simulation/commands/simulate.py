@@ -336,7 +336,7 @@ def _fetch(name: str, folder: Path | None, base: str | None, as_json: bool) -> N
     path, found = fetch_log(name, folder or log_folder(), base or ARCHIVE)
     checked = bool(LOGS[name].sha256)
     if not checked:
-        say(f"apples: {name}: no sum is known to check against; sha256 {found}")
+        say(f"apples: {name}: not verified: no checksum is known; sha256 {found}")
     document: LogDocument = {
         "schema": "apples.log/1",
         "name": name,

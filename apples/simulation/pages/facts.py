@@ -333,7 +333,7 @@ def comparison_document(
     explained
         The comparison with the recorded waits of the log, with which the page opens; if the model does not explain
         the waits, the page gives no verdict. A text is the reason why the explanation is unknown; the page then
-        gives no verdict either. Empty for the jobs of a model.
+        gives no verdict either. Empty if a workload model made the jobs, because they have no recorded waits.
     """
     base, withheld = runs[0], _is_withheld(explained)
     changes = {one.name: _changes(base, one) for one in runs[1:]}

@@ -191,7 +191,7 @@ def free_of(topology: Topology, text: str | None) -> CpuSet:
         return topology.cpus
     free = CpuSet.parse(text)
     if not free <= topology.cpus:
-        say(f"note: CPUs {free - topology.cpus} are not on this machine, or not ours")
+        say(f"note: CPUs {free - topology.cpus} are left out: this process may not use them")
     return free & topology.cpus
 
 

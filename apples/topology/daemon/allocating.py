@@ -135,8 +135,8 @@ def check_quota(node: NodeLedger, caller: Caller, name: str, cpus: int) -> None:
     ):
         if value > bound:
             raise LaunchError(
-                f"{name}: {caller.principal} would have {value} {field.replace('cpus', 'CPUs')}, "
-                f"{bound} are allowed",
+                f"{name}: {caller.principal} would have {value} {field.replace('cpus', 'CPUs')}; "
+                f"the limit is {bound}",
                 code="quota-exceeded",
                 job=name,
                 principal=caller.principal,
@@ -329,7 +329,7 @@ class Allocator:
             )
         node.isolation.admit(job.name(node.mark), caller.process)
         if started(caller.process) != caller.start:
-            node.report(f"{job.job}: process {caller.process} ended while it entered")
+            node.report(f"{job.job}: process {caller.process} ended while it joined the job")
         self._releasing.claimed(job.job)
         requirement = read_requirement(node, job.requirement, job.count)
         return {

@@ -63,13 +63,13 @@ words_option = option(
     "--mandatory",
     metavar="REQUIREMENT",
     default="",
-    help="The site's requirement; wins over a job's.",
+    help="The site's requirement; it overrides a job's.",
 )
 @option(
     "--default",
     metavar="REQUIREMENT",
     default="",
-    help="The site's requirement; a job's wins over it.",
+    help="The site's requirement; a job's overrides it.",
 )
 @option("--most-jobs", type=integer(1), default=256, help="Most jobs of one user.")
 @option("--most-cpus", type=integer(1), default=65536, help="Most CPUs of one user.")
@@ -78,8 +78,10 @@ words_option = option(
     is_flag=True,
     help="The directory is a restored copy, and the original is not in use.",
 )
-@option("--probe", "probing", is_flag=True, help="Print which kinds of isolation work here, end.")
-@option("--status", is_flag=True, help="Ask the running daemon, end.")
+@option(
+    "--probe", "probing", is_flag=True, help="Print which kinds of isolation work here and exit."
+)
+@option("--status", is_flag=True, help="Print the status of the running daemon and exit.")
 @option("--release", metavar="JOB", default="", help="End this job of the running daemon.")
 @json_option
 def topologyd(

@@ -102,7 +102,9 @@ class TopologyRequestHandler:
             case protocol.StatusRequest():
                 return self._status()
         raise UsageError(
-            f"{request.verb} is not to be asked here", code="verb-unknown", value=request.verb
+            f"{request.verb}: not a request for this connection",
+            code="verb-unknown",
+            value=request.verb,
         )
 
     def _current(self, answer: Answer) -> Answer:
@@ -179,7 +181,7 @@ class TopologyRequestHandler:
         ):
             if value > bound:
                 raise LaunchError(
-                    f"{name}: {value} jobs would have requirements but no CPUs, {bound} are allowed",
+                    f"{name}: {value} jobs would have requirements but no CPUs; the limit is {bound}",
                     code="quota-exceeded",
                     job=name,
                     principal=caller.principal,

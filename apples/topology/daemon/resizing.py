@@ -120,7 +120,7 @@ class Resizer:
             job = self._in(request.job, AllocationState.RUNNING)
             if request.count < job.least:
                 raise UsageError(
-                    f"{job.job}: it needs {job.least} CPUs, {request.count} are asked",
+                    f"{job.job}: needs at least {job.least} CPUs (requested: {request.count})",
                     code="value-range",
                     job=job.job,
                     field="count",
@@ -179,7 +179,7 @@ class Resizer:
         heard = await self._manager.ask({job.job: target}, request.seconds)
         if node.state.jobs.get(job.job) is not job:
             raise LaunchError(
-                f"{job.job}: not now: it changed while it was asked",
+                f"{job.job}: it changed before it answered the request; ask again",
                 code="jobs-changing",
                 job=job.job,
             )

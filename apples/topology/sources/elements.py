@@ -10,7 +10,7 @@ from apples.errors import UsageError
 
 MAX_BYTES = 32 * 2**20
 MAX_DEPTH = 32
-"""Levels of elements; real machines have 12 to 24: packages, caches, cores, devices behind bridges."""
+"""Maximum levels of elements; real machines have 12 to 24: packages, caches, cores, devices behind bridges."""
 MAX_ELEMENTS = 200_000
 MAX_TEXT = 8 * 2**20
 

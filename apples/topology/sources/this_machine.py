@@ -40,7 +40,7 @@ def live_topology(source: str = "") -> Topology:
     """
     if source and source not in SOURCES:
         raise UsageError(
-            f"source '{source}': known are {', '.join(SOURCES)}",
+            f"source '{source}': unknown; known: {', '.join(SOURCES)}",
             code="source-unknown",
             value=source,
             known=[*SOURCES],

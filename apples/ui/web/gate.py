@@ -187,7 +187,7 @@ class Gate:
             await self.application(scope, receive, send)
             return
         if scope["type"] != "http":
-            raise RuntimeError(f"{scope['type']} is not spoken here")
+            raise RuntimeError(f"the server accepts HTTP only, not {scope['type']}")
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

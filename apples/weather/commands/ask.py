@@ -70,7 +70,7 @@ over_option = option(
 )
 @over_option
 @option("--level", metavar="FRACTION", type=number(0.01, 0.99), help="Level of the interval.")
-@option("--criterion", metavar="NAME", help="Error to make least: absolute or squared.")
+@option("--criterion", metavar="NAME", help="Error to minimise: absolute or squared.")
 @service_option
 @token_path_option
 @ca_option

@@ -29,13 +29,15 @@ KEPT_SECONDS = 400 * 86400.0
     required=False,
     help="Lines of nws sense --stdout, a dump of promtool tsdb, or the JSON of query_range; may be packed.",
 )
-@option("--prometheus", metavar="URL", help="URL of a server to read from instead.")
+@option(
+    "--prometheus", metavar="URL", help="URL of a Prometheus server to read instead of a file."
+)
 @option(
     "--since",
     metavar="SECONDS",
     type=number(1, KEPT_SECONDS),
     default=86400.0,
-    help="Seconds ago, of a server.",
+    help="With --prometheus: read the last SECONDS.",
 )
 @service_option
 @token_path_option

@@ -64,14 +64,14 @@ KEPT_SECONDS = 400 * 86400.0
     metavar="SECONDS",
     type=number(1),
     default=KEPT_SECONDS,
-    help="Seconds; a series without younger measurements leaves.",
+    help="Seconds after which a series without new measurements is removed.",
 )
 @option(
     "--size",
     metavar="BYTES",
     type=number(1e6),
     default=2e9,
-    help="Bytes of means of 5 minutes and an hour.",
+    help="Bytes for archived means of 5 minutes and of an hour.",
 )
 @option(
     "--period",
@@ -89,11 +89,16 @@ KEPT_SECONDS = 400 * 86400.0
 @option(
     "--engine", metavar="NAME", default="auto", help="auto (numba if installed), numba or numpy."
 )
-@option("--new-token", metavar="NAME", help="Make a token of this name, print it, end.")
+@option("--new-token", metavar="NAME", help="Make a token of this name, print it and exit.")
 @option("--scope", metavar="SCOPE", multiple=True, help="read, write, probe; default read.")
-@option("--expires", metavar="SECONDS", type=number(1), help="Seconds the new token is good for.")
-@option("--revoke", metavar="NAME", help="Revoke all tokens of this name, end.")
-@option("--list-tokens", is_flag=True, help="List the tokens, end.")
+@option(
+    "--expires",
+    metavar="SECONDS",
+    type=number(1),
+    help="Seconds for which the new token is valid.",
+)
+@option("--revoke", metavar="NAME", help="Revoke all tokens of this name and exit.")
+@option("--list-tokens", is_flag=True, help="List the tokens and exit.")
 def serve(
     listen: str,
     directory: Path | None,

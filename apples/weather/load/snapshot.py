@@ -34,7 +34,7 @@ MAX_FILES: Final = 200
 """Files that one sample opens. Above it, a sample reads recent and new processes, and the others in turn."""
 MAX_NAME: Final = 300
 NOBODY: Final = ""
-"""The job of a process without a job's mark."""
+"""Job name of a process that belongs to no job."""
 ATTRIBUTES: Final = ("memory", "swap", "disk", "network")
 CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
