@@ -161,6 +161,11 @@ REFUSED = {
     "17 columns": ("1 " * 17 + "\n", "rows-damaged"),
     "21 columns": ("1 " * 21 + "\n", "rows-damaged"),
     "sacct without State": (sacct().replace("|State", "|Status"), "columns-missing"),
+    "sacct without Submit": (sacct().replace("|Submit", "|Sent"), "columns-missing"),
+    "sacct without --format": (
+        "JobID|JobName|Partition|Account|AllocCPUS|State|ExitCode\n1|a|p|x|4|COMPLETED|0:0\n",
+        "columns-missing",
+    ),
     "bars in a column that is no text": (sacct(Partition="a|b", header=HEADER + "|Partition"), "rows-damaged"),
     "zip of two": (zipped(swf(), "a", "b"), "file-invalid"),
     "half a gzip": (gzip.compress(swf().encode())[:90], "file-damaged"),

@@ -43,9 +43,9 @@ _AFTER = re.compile(r"(?:--dependency[= ]|(?:^|\s)-d ?)\s*(\S+)")
 
 
 def is_sacct(line: str) -> bool:
-    """Return whether a line is the header of ``sacct --parsable2``."""
-    columns = line.split("|")
-    return "Submit" in columns and ("JobIDRaw" in columns or "JobID" in columns)
+    """Return whether a line is a header of ``sacct --parsable2``; it may lack some of `FIELDS`."""
+    columns = {*line.split("|")}
+    return len(columns & {"JobID", *FIELDS}) > 1
 
 
 def read_sacct(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
@@ -76,7 +76,8 @@ def read_sacct(text: StoredText, pieces: Iterator[bytes], source: str) -> Log:
     table = _Table(header.split("|"))
     if table.missing:
         raise UsageError(
-            f"{source}:{line}: sacct columns missing: {', '.join(table.missing)}",
+            f"{source}:{line}: sacct columns missing: {', '.join(table.missing)}; "
+            f"write the log with sacct --parsable2 --format={','.join(FIELDS)}",
             code="columns-missing",
             file=source,
             line=line,

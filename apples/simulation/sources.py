@@ -82,7 +82,7 @@ def read_log(path: Path, columns: Sequence[str] = NEEDED) -> Log:
     if line and not _is_swf(line):
         bar = "; is it sacct without its header (--noheader)?" if line.count("|") > 5 else ""
         raise UsageError(
-            f"{path}:{number}: no workload log of a kind that is read; read are {KINDS}{bar}",
+            f"{path}:{number}: unknown kind of workload log; the known kinds are {KINDS}{bar}",
             code="log-kind-unknown",
             file=path,
             line=number,

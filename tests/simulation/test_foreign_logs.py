@@ -129,6 +129,16 @@ def test_a_log_is_converted_to_swf_with_its_jobs(tmp_path):
     assert back.header_value("UnixStartTime") == str(BEGIN)
 
 
+def test_a_log_is_not_converted_onto_itself(tmp_path):
+    path = written(tmp_path, READ["sacct, lines in the last column"])
+    before, link = path.read_bytes(), tmp_path / "link.swf"
+    link.symlink_to(path)
+    for out in (path, link):
+        done = command("apples", "workloads", "convert", path, out, "--json")
+        assert (done.code, json.loads(done.err)["code"]) == (2, "file-exists")
+    assert path.read_bytes() == before
+
+
 def test_a_log_without_waits_confirms_no_policy(tmp_path):
     text = swf().replace(" 60 ", " 0 ")
     done = command("apples", "simulate", written(tmp_path, text), "--explain-waits", "--json")

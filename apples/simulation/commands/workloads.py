@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from apples.errors import unwritable
+from apples.errors import UsageError, unwritable
 from apples.simulation.documents import ConvertedDocument
 from apples.ui.command_line import CommandGroup, say, show_answer
 from apples.ui.options import json_option
@@ -30,6 +30,12 @@ def convert(log: Path, out: Path, processors: int | None, json: bool) -> int:
     from apples.simulation.sources import read_log  # noqa: PLC0415 - it brings numpy
     from apples.simulation.swf import COLUMNS, convert_to_swf  # noqa: PLC0415
 
+    if log.is_file() and out.exists() and out.samefile(log):
+        raise UsageError(
+            f"{out}: is the log itself; name another file for the SWF",
+            code="file-exists",
+            file=str(out),
+        )
     read = read_log(log, COLUMNS)
     try:
         convert_to_swf(read, out, processors)
