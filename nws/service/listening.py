@@ -175,7 +175,7 @@ def address_of(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
         raise ListenRefusedError(
-            f"--listen {listen}: must be HOST:PORT",
+            f"--listen {listen}: must be HOST:PORT, with a port from 0 to 65535",
             code="address-invalid",
             option="--listen",
             value=listen,
