@@ -13,7 +13,10 @@ pytestmark = pytest.mark.xdist_group("architecture page")  # the source is read 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/architecture.md").read_text()
 PICTURES = ROOT / "docs/pictures"
-PLACES = sorted(set(re.findall(r"`([\w/]+\.py)`(?:: `(\w+)`)?", PAGE)))
+NAMES = re.findall(r"`(\w+)` (?:in|of) `([\w/]+\.py)`", PAGE)
+PLACES = sorted(
+    {*re.findall(r"`([\w/]+\.py)`(?:: `(\w+)`)?", PAGE), *((file, name) for name, file in NAMES)}
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +48,13 @@ def test_each_place_on_the_page_exists():
             node.name
             for node in ast.walk(tree)
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        }
+        defined |= {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
         }
         assert not name or name in defined, f"{file}: {name}"
 
