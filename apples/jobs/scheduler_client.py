@@ -185,6 +185,9 @@ class SchedulerClient:
                     reason += "; it may still carry out the request: see apples queue"
             if untrusted := getattr(error, "verify_message", ""):
                 reason = f"{untrusted}; --ca names its authority"
+            gone = isinstance(error, ConnectionRefusedError | FileNotFoundError)
+            if gone and isinstance(self.place, Path):
+                reason += f"; start it again: apples scheduler --directory {self.place} --hosts hosts.toml"
             raise LaunchError(
                 f"{self.place}: no scheduler answers ({reason})",
                 code="scheduler-unreachable",

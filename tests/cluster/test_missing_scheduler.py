@@ -56,6 +56,7 @@ def test_missing_process_is_exit_code_4(words, no_scheduler):
     failure = refused("apples", *words)
     assert (failure["code"], failure["exit_code"]) == ("scheduler-unreachable", 4)
     assert failure["fields"]["place"] == str(no_scheduler / "local")
+    assert f"apples scheduler --directory {no_scheduler / 'local'}" in failure["message"]
 
 
 def test_named_directory_that_is_missing_is_the_same_error(tmp_path, monkeypatch):

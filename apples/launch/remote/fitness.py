@@ -112,7 +112,7 @@ class Fitness:
 
 
 def judge(
-    host: str, answer: RemoteAnswer, seconds: float, python: str, address: str = ""
+    host: str, answer: RemoteAnswer, seconds: float, python: str, login: str = ""
 ) -> Fitness:
     """Return the fitness of a host from the answer of its probe.
 
@@ -122,12 +122,12 @@ def judge(
         Time from the question to the answer.
     python
         Path of the interpreter that should run the probe.
-    address
-        Destination for ssh; empty: the host's name.
+    login
+        Command line that logs in, for a remedy; empty: ``ssh`` with the host's name.
     """
     found = _document(answer.output)
     if found is None:
-        return Fitness(host, (_silence(answer, seconds, python, address or host),))
+        return Fitness(host, (_silence(answer, seconds, python, login or f"ssh {host}"),))
     try:
         return _judged(host, found, answer.at, seconds)
     except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
@@ -151,13 +151,11 @@ NO_COMMAND = (126, 127)
 """Exit codes of a shell that cannot run a command."""
 
 
-def _silence(answer: RemoteAnswer, seconds: float, python: str, address: str) -> Finding:
+def _silence(answer: RemoteAnswer, seconds: float, python: str, login: str) -> Finding:
     """Return a finding with the reason why a host did not answer, and the text that it printed instead."""
     printed = answer.last_line
     shown = f": it prints {printed!r}" if printed else ""
-    quiet = (
-        f"its shell and start-up files: ssh {address} true </dev/null must print and read nothing"
-    )
+    quiet = f"its shell and start-up files: {login} true </dev/null must print and read nothing"
     if answer.code == NO_PROGRAM:
         return Finding("login", "fail", f"its login reads standard input{shown}", quiet)
     if answer.code is None:
@@ -165,7 +163,7 @@ def _silence(answer: RemoteAnswer, seconds: float, python: str, address: str) ->
         return Finding("ssh", "fail", detail, quiet if printed else "is it switched on?")
     if answer.code == 255:
         detail = answer.last_words.removeprefix("ssh: ") or f"the connection ended{shown}"
-        return Finding("ssh", "fail", detail, "try: ssh with the same configuration")
+        return Finding("ssh", "fail", detail, f"this must work without a question: {login} true")
     by_python = PYTHON_WORDS.search(answer.talk.decode(errors="replace"))
     if answer.code in NO_COMMAND or by_python:
         why = answer.last_words or printed or f"exit code {answer.code}"

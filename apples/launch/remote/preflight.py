@@ -58,7 +58,7 @@ def preflight(
             BUSY_SECONDS,
         )
     found = {
-        name: judge(name, answer, took, reaches[name].python, reaches[name].address)
+        name: judge(name, answer, took, reaches[name].python, ssh.login(reaches[name]))
         for name, (answer, took) in answers.items()
     }
     return _no_loopback_beside_others(_no_address_twice(found))

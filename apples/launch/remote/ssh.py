@@ -170,6 +170,19 @@ def configured(reach: Reach) -> list[str]:
     return ["ssh", *(["-F", reach.config] if reach.config else []), "-G", "--", reach.address]
 
 
+def login(reach: Reach) -> str:
+    """Return the command line that logs into a host as a run does, for a message.
+
+    Examples
+    --------
+    >>> login(Reach("ada", "10.0.0.1", "/bin/python3", user="guest", config="my config"))
+    "ssh -F 'my config' -l guest 10.0.0.1"
+    """
+    config = ["-F", reach.config] if reach.config else []
+    user = ["-l", reach.user] if reach.user else []
+    return shlex.join(["ssh", *config, *user, reach.address])
+
+
 def _line(python: str, words: Sequence[str]) -> str:
     """Return the command line for the login's shell."""
     return " ".join(["exec", _quoted(python), *map(shlex.quote, words)])

@@ -130,6 +130,13 @@ def test_silence_has_its_reason_too(answer, check, values):
     assert all(value in failed.detail for value in values)
 
 
+def test_failed_login_names_the_command_to_try():
+    refused = RemoteAnswer(b"", b"ssh: no route\n", 255, 0.0)
+    fitness = judge("ada", refused, 5.5, "/p", "ssh -F config -l guest 10.0.0.1")
+    assert "ssh -F config -l guest 10.0.0.1 true" in fitness.refusal
+    assert "ssh ada true" in judge("ada", refused, 5.5, "/p").refusal
+
+
 @pytest.mark.more
 def test_one_deadline_holds_for_all_questions_and_ends_what_is_late():
     slow = RemoteQuestion([sys.executable, "-c", "import time; time.sleep(60)"], b"")
