@@ -52,7 +52,7 @@ MAX_NUMBERS = 400_000
 LOW, HIGH = 10, 90
 SEED = 1996
 ENOUGH_WAITING, MAX_ASKED = 8, 64
-"""Sets with a known wait that are compared; and sets that the queue is asked for at most (one query each)."""
+"""The comparison ends after this many sets with a known wait, or this many queries of the queue (one a set)."""
 
 
 class PerformanceEstimator:

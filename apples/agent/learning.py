@@ -309,7 +309,7 @@ def _straggler_factor(
 ) -> float | None:
     """Return the straggler factor: measured iteration over the longest busy time of any host.
 
-    The factor exceeds 1 because hosts are late by turns. It refers to the modelled busy time, to which it will
+    The factor exceeds 1 if hosts are late in turn. It refers to the modelled busy time, to which it will
     be applied: under a quota a host catches up while it waits, so its measured busy time is shorter. The factor
     is at most the lateness by the measured busy times. If the program does not separate waits from borders,
     borders are modelled, not measured.

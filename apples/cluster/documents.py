@@ -272,7 +272,7 @@ class WhatIfDocument(TypedDict):
     draws: int
     """Simulations of the queue."""
     now: QueueFutureInfo
-    """The queue as it is."""
+    """The queue under the present policy and hosts."""
     then: QueueFutureInfo
     """The queue under the other policy or hosts."""
 

@@ -42,7 +42,7 @@ def unsealed(work: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def bare(work: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the work without its seal, of any user."""
+    """Return the work without its seal; the user who sealed it does not matter."""
     return {name: value for name, value in work.items() if name != SEAL}
 
 

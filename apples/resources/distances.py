@@ -20,11 +20,11 @@ class Located(Protocol):
 
     @property
     def site(self) -> str:
-        """Its site."""
+        """Name of the host's site."""
 
     @property
     def reached_at(self) -> str:
-        """Its address; all parts of a machine have the same."""
+        """Address of the host; hosts that are parts of one machine have equal addresses."""
 
 
 class TimedLink(Protocol):

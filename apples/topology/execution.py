@@ -72,7 +72,8 @@ def allocate(place: Path, job: str, count: int, requirement: str = "", **more: A
     Raises
     ------
     ApplesError
-        The daemon refused: never (exit code 3) or not now (4), with the reason.
+        The daemon cannot satisfy the request on this host (exit code 3) or not at present (4); the message has the
+        reason.
     """
     with TopologyClient(place) as client:
         answer = client.ask("allocate", job=job, count=count, requirement=requirement, **more)

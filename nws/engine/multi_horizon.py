@@ -327,9 +327,9 @@ class MultiHorizonForecaster(FrameForecaster):
             names = (*names, "season")
         given = checked_object(state, names, "a forecaster of several horizons")
         if given["schema"] != SCHEMA or given["ladder"] != list(self.horizons):
-            held = f"{given['schema']!r:.40} of the horizons {given['ladder']!r:.60}"
+            held = f"{given['schema']!r:.40} and the horizons {given['ladder']!r:.60}"
             raise InputError(
-                f"a state {held}: must be one of {SCHEMA!r} of {list(self.horizons)}",
+                f"the state has schema {held}: must have {SCHEMA!r} and the horizons {list(self.horizons)}",
                 code="state-invalid",
                 value=str(given["schema"])[:40],
                 known=[SCHEMA],

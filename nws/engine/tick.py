@@ -42,7 +42,7 @@ Starts = tuple[int, ...]
 Step = Callable[[Wide, Narrow, Whole, int, float], object]
 
 _KERNEL: list[tuple[Callable[..., Any], Callable[..., Any]]] = []
-"""The functions that are marked and that numba does not know yet, each with the form that it compiles."""
+"""The marked functions that numba has yet to compile, each with the version that numba compiles in its place."""
 
 
 def kernel(function: F) -> F:

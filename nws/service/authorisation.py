@@ -152,7 +152,7 @@ class RequestLimits:
 
 
 class NotAdmittedError(AuthenticationError):
-    """A request without a token that is good now, with the refusal to answer."""
+    """A request without a valid token; `refusal` becomes the response."""
 
     def __init__(self, refusal: RefusedRequestError) -> None:
         super().__init__(str(refusal))

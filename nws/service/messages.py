@@ -42,7 +42,7 @@ def _within(resources: Collection[str], **bounds: float) -> JsonDict:
 KINDS: Final[JsonDict] = {
     "allOf": [_within(SHARES, minimum=0, maximum=1), _within(AMOUNTS, minimum=0)]
 }
-"""The bounds of `nws.measurement.checked_amount` in the schema of OpenAPI."""
+"""The bounds of `nws.measurement.checked_amount`, for the OpenAPI schema."""
 
 
 @with_config(ConfigDict(**STRICT, json_schema_extra=KINDS))

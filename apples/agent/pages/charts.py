@@ -41,7 +41,7 @@ class Case:
 
 
 def methods(rows: Sequence[Document], runs: Mapping[str, Sequence[Document]]) -> Markup:
-    """Return predicted against measured iteration time of each method, with a mark per repetition."""
+    """Return the chart of predicted and measured iteration time by method, with a mark for each repetition."""
     every = [run["execution"] for row in rows if row["runs"] for run in runs[row["method"]]]
     scale = Scale.over(
         [one["iteration_seconds"] for one in every],

@@ -190,7 +190,7 @@ class AdaptiveExecution(Execution):
 
     @property
     def array_messages(self) -> ArrayMessages:
-        """The messages of its arrays, as the program reports them."""
+        """The messages between the ranks, collected from the program's events."""
         return self.execution.array_messages
 
     def position(self, seconds: float = 10.0) -> Mapping[str, Any]:

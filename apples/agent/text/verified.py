@@ -52,7 +52,7 @@ def verified_page(document: AgentRunDocument) -> tuple[str, str, Markup]:
 
 
 def _verified(document: AgentRunDocument) -> tuple[str, Parts]:
-    """Return a pattern and its parts."""
+    """Return the text pattern of the verification's outcome, and the values for its braces."""
     verified, found = document["verified"], document.get("verification")
     if verified is None:
         return UNCHECKED, ((found and found["reason"]) or "verification off",)
@@ -63,7 +63,7 @@ def _verified(document: AgentRunDocument) -> tuple[str, Parts]:
 
 
 def _checked(document: AgentRunDocument, found: VerificationInfo) -> tuple[str, Parts]:
-    """Return a pattern and its parts for compared results, with the comparison by a function if one was made."""
+    """Return text pattern and values for compared results, with the comparison by a function if one was made."""
     expected = found.get("expected_result")
     if not expected:
         return _ranks_checked(document, found)

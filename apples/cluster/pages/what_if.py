@@ -45,7 +45,7 @@ class Supposition:
         }  # fmt: skip
 
     def command(self) -> str:
-        """Return the command that asks the same.
+        """Return the ``apples queue --what-if`` command for the same question.
 
         Examples
         --------

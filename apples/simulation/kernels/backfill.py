@@ -101,7 +101,7 @@ def position_of(ends: Numbers, count: int, end: float) -> int:
 
 @inner
 def enter_end(ends: Numbers, widths: Numbers, count: int, end: float, width: int) -> None:
-    """Insert an estimated end and the width that comes free then into the `count` sorted ends."""
+    """Insert an estimated end into the `count` sorted ends, and the processors that it frees into `widths`."""
     k = position_of(ends, count, end)
     open_gap(ends, k, count)
     open_gap(widths, k, count)

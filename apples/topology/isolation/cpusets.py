@@ -216,7 +216,7 @@ class CpusetV1(Cpusets):
         return partial_sets(self.point, self._inside)
 
     def names(self) -> frozenset[str]:
-        """List the groups, and the freezer's groups without a cpuset."""
+        """Return the names of the containers: groups with a cpuset, and groups that only the freezer has."""
         found = {*self.own.folders(), *self.freezer.names()}
         return frozenset(name for name in found if NAME.fullmatch(name))
 
