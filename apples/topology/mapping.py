@@ -27,6 +27,9 @@ Places = np.ndarray[Any, np.dtype[np.intp]]
 SMALL_PROBLEM = 40
 """Tasks up to which a placement gets several starts: forty starts cost less than one start of 256 tasks."""
 STARTS = 40
+TINY_PROBLEM, RANDOM_STARTS = 10, 40
+"""Tasks up to which random placements are starts too, and their number: the changes of one found placement do not
+reach every other placement if the hosts have little room."""
 BATCH = 64
 """The most promising changes, tried before the gains of all changes are computed again."""
 MIN_GAIN = 1e-6
@@ -215,6 +218,9 @@ def place(
     for _ in range(starts if tasks <= SMALL_PROBLEM else 0):
         again = search.improved(search.disturbed(found[1], chance))
         found = min(found, again, key=lambda one: one[0])
+    for _ in range(RANDOM_STARTS if tasks <= TINY_PROBLEM else 0):
+        again = search.improved(search.random(chance))
+        found = min(found, again, key=lambda one: one[0])
     if len(begin):
         kept = search.improved(np.array(begin, dtype=np.intp))
         # The time of the most loaded host outweighs all messages, so a comparison of whole costs would
@@ -354,6 +360,11 @@ class _Search:
         if (np.bincount(changed, minlength=self.hosts) <= self.room).all():
             return changed
         return np.asarray(chance.permutation(owners))
+
+    def random(self, chance: np.random.Generator) -> Places:
+        """Return a random placement that the hosts have room for."""
+        room = np.minimum(self.room, self.tasks).astype(np.intp)
+        return np.asarray(chance.permutation(np.repeat(np.arange(self.hosts), room))[: self.tasks])
 
     def improved(self, owners: Places) -> tuple[float, Places]:
         """Return the cost and the placement after moves and exchanges, the best first, until none helps."""

@@ -325,7 +325,7 @@ def test_a_run_names_the_host_whose_rows_take_more_work_in_result_log_and_record
     # Other processes of this machine may slow ada down as well.
     (slow,) = (one for one in result.slow_hosts if one.host == "bob")
     assert slow.cause == "own work"
-    assert 2.2 < slow.factor < 4.5
+    assert 2.2 < slow.factor < 12  # three, and more where bob waits for a CPU
     assert 200 < slow.since_iteration < 400
     assert slow.costs_seconds == slow.iteration_cost_seconds * (540 - slow.since_iteration)
     assert [line for line in said if line.startswith("slow host bob")]

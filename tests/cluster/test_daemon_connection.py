@@ -112,8 +112,8 @@ def test_connection_that_is_killed_is_made_again(connection):
             ["/bin/sh", "-c", "echo 'ssh: connect: No route to host' >&2; exit 255"],
             "No route to host",
         ),
-        (["/bin/sh", "-c", "exec head -c 100000 /dev/zero"], "no host agent"),
-        (["/bin/sh", "-c", "printf 'apples.host/1\\n[3]\\n'; sleep 9"], "no host agent"),
+        (["/bin/sh", "-c", "exec head -c 100000 /dev/zero"], "invalid host agent report"),
+        (["/bin/sh", "-c", "printf 'apples.host/1\\n[3]\\n'; sleep 9"], "invalid host agent report"),
         (["/nowhere/ssh"], "No such file"),
     ],
 )
