@@ -116,7 +116,7 @@ def _quota(name: str) -> Finding:
     reason = quota.writable()
     if reason is None:
         return Finding(
-            name, "ok", "CPU quotas can be set: hosts with cpu below 1 are played as slow"
+            name, "ok", "CPU quotas can be set: hosts with cpu below 1 are emulated"
         )
     cure = "run as root, or have a cgroup delegated; without, such hosts run faster than planned"
     return Finding(name, "warn", f"no CPU quotas: {reason}", cure)
@@ -125,7 +125,7 @@ def _quota(name: str) -> Finding:
 def _criu(name: str) -> Finding:
     """Move a sleeping program with each installed CRIU, as ``criu check`` does not prove that moves work."""
     found, missing = working_criu()
-    cure = "install a private CRIU (apples help migration); without it, unmodified programs cannot be moved"
+    cure = "install a private CRIU; without it, unmodified programs cannot be moved"
     if found is None:
         return Finding(name, "warn", missing, cure)
     reason = trial_migration()

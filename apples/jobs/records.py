@@ -63,6 +63,8 @@ class JobStatus:
         While it is ``verifying``: estimated seconds until the verification ends; else None.
     restartable
         Whether it has ended without a result and its user can `restart` it from a commit.
+    resizable
+        Whether its program can change hosts; not part of the document.
     """
 
     id: str
@@ -82,6 +84,7 @@ class JobStatus:
     slow_hosts: tuple[SlowHostEntry, ...] = ()
     verifying_seconds: float | None = None
     restartable: bool = False
+    resizable: bool = True
 
     def __repr__(self) -> str:
         """Return the id, the state, the iteration and the hosts."""
@@ -118,6 +121,7 @@ class JobStatus:
             slow_hosts=tuple(record.get("slow_hosts") or ()),
             verifying_seconds=_verifying_seconds(record),
             restartable=_restartable(job, record),
+            resizable=record.get("malleable", True),
         )
 
     def document(self) -> JobDocument:

@@ -62,6 +62,20 @@ def test_last_resize_is_printed_with_its_own_epoch_and_phases_that_fit_its_secon
     assert "start" not in parts
 
 
+@pytest.mark.parametrize(
+    ("news", "command"),
+    [
+        ({"rows": [20], "malleable": True}, "resize {} --on a,b"),
+        ({"rows": [20], "malleable": False}, "wait {}"),
+        ({"rows": []}, "resize {} --from ada --to HOST"),
+    ],
+)
+def test_running_job_suggests_a_command_that_it_accepts(job, news, command):
+    with job.supervising():
+        write(job, state="running", hosts=["ada"], **news)
+        assert job_text(JobStatus.of(job)).endswith("apples " + command.format(job.id))
+
+
 def test_status_of_an_application_without_rows_names_its_hosts():
     text = job_text(JobStatus("1f2e3d4c", "finished", ("ada", "bob"), name="sum"))
     assert text.splitlines()[0].endswith("ada, bob")

@@ -45,10 +45,14 @@ def job_text(job: JobStatus) -> str:
 
 def _next_verb(job: JobStatus) -> str:
     """Return the command that a user of the job most likely needs."""
-    if (
-        job.state == "running"
-    ):  # a reason means that the application has ended and its blueprint still runs
-        return f"cancel {job.id}" if job.reason else f"resize {job.id} --on a,b"
+    if job.state == "running":
+        if job.reason:  # the application has ended and its blueprint still runs
+            return f"cancel {job.id}"
+        if not job.resizable:
+            return f"wait {job.id}"
+        unmodified = job.hosts and not job.rows
+        change = f"--from {job.hosts[0]} --to HOST" if unmodified else "--on a,b"
+        return f"resize {job.id} {change}"
     if job.restartable:
         return f"restart {job.id}"
     return f"logs {job.id}" if job.state in {"failed", "cancelled"} else f"wait {job.id}"

@@ -747,7 +747,7 @@ static struct apples_value *apples_parameter(const char *name)
 {
     struct apples_value *found = apples_member(apples_own.parameters, name);
     if (!found)
-        apples_refuse("program-parameter-unknown", "unknown parameter '%.100s'; known are %s", name, apples_names(apples_own.parameters));
+        apples_refuse("program-parameter-unknown", "unknown parameter '%.100s'; known are %s; declare it in the template, and in apples_begin", name, apples_names(apples_own.parameters));
     return found;
 }
 
