@@ -115,9 +115,7 @@ def _weather(name: str) -> Finding:
 def _quota(name: str) -> Finding:
     reason = quota.writable()
     if reason is None:
-        return Finding(
-            name, "ok", "CPU quotas can be set: hosts with cpu below 1 are emulated"
-        )
+        return Finding(name, "ok", "CPU quotas can be set: hosts with cpu below 1 are emulated")
     cure = "run as root, or have a cgroup delegated; without, such hosts run faster than planned"
     return Finding(name, "warn", f"no CPU quotas: {reason}", cure)
 

@@ -147,7 +147,10 @@ def working_criu(meanwhile: Callable[[], None] = lambda: None) -> tuple[Criu | N
         missing.append(f"{one.origin}: {reason}")
     if os.geteuid() != 0:
         missing.append("it needs root")
-    return None, f"no working CRIU ({'; '.join(missing) or 'none installed'}); see apples help migration"
+    return (
+        None,
+        f"no working CRIU ({'; '.join(missing) or 'none installed'}); see apples help migration",
+    )
 
 
 def _checked(one: Criu, meanwhile: Callable[[], None]) -> str:
