@@ -113,7 +113,10 @@ def test_connection_that_is_killed_is_made_again(connection):
             "No route to host",
         ),
         (["/bin/sh", "-c", "exec head -c 100000 /dev/zero"], "invalid host agent report"),
-        (["/bin/sh", "-c", "printf 'apples.host/1\\n[3]\\n'; sleep 9"], "invalid host agent report"),
+        (
+            ["/bin/sh", "-c", "printf 'apples.host/1\\n[3]\\n'; sleep 9"],
+            "invalid host agent report",
+        ),
         (["/nowhere/ssh"], "No such file"),
     ],
 )
