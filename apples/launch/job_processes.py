@@ -30,9 +30,11 @@ CANNOT_START = 127
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - fixed by the C library
 PROCESSES = "processes"
 """File in a run's folder to which every rank appends its process id before it becomes the program."""
-CHILD_FAULTS_FIELD, EXIT_CODE_FIELD = 8, 49
-"""Indices of ``cminflt``, the page faults of reaped children, and ``exit_code`` (fields 11 and 52 of proc(5))
-among the fields of ``/proc/PID/stat`` after the name."""
+CHILD_FAULTS_FIELD, MEMORY_FIELD, ENVIRONMENT_END_FIELD, EXIT_CODE_FIELD = 8, 20, 48, 49
+"""Indices of ``cminflt``, the page faults of reaped children, ``vsize``, ``env_end`` and ``exit_code`` (fields 11,
+23, 51 and 52 of proc(5)) among the fields of ``/proc/PID/stat`` after the name."""
+EXEC_SECONDS = 1.0
+"""Time limit for a process to leave execve, before a search passes it over."""
 READ_BYTES = 1 << 16
 """Size of one read of a file in /proc."""
 REMOVAL_SECONDS = 2.0
@@ -374,11 +376,30 @@ def remove_run(directory: str, cgroups: list[str], memory: str = SHARED_MEMORY) 
 
 def _bears(pid: int, job: str) -> bool:
     word = mark(job).encode()
-    for each in ("environ", "cmdline"):
-        words = read(f"/proc/{pid}/{each}")
-        if word in words and word in words.split(b"\0"):
-            return True
-    return False
+    environment, arguments = read(f"/proc/{pid}/environ"), read(f"/proc/{pid}/cmdline")
+    if not environment:
+        until = time.monotonic() + EXEC_SECONDS
+        while _is_in_exec(pid) and time.monotonic() < until:
+            time.sleep(0.001)
+        environment, arguments = read(f"/proc/{pid}/environ"), read(f"/proc/{pid}/cmdline")
+    return any(word in words and word in words.split(b"\0") for words in (environment, arguments))
+
+
+def _is_in_exec(pid: int) -> bool:
+    """Whether a process has new memory into which the kernel has not written the environment yet."""
+    fields = _stat(pid)
+    # A kernel thread, or a process that ended, has no memory.
+    if (
+        len(fields) <= EXIT_CODE_FIELD
+        or fields[MEMORY_FIELD] == b"0"
+        or fields[ENVIRONMENT_END_FIELD] != b"0"
+    ):
+        return False
+    try:
+        os.close(os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:  # gone, or the kernel hides the end of the environment as well
+        return False
+    return True
 
 
 def _signal_marked(pid: int, job: str, number: signal.Signals) -> None:

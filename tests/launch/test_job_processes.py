@@ -86,6 +86,19 @@ def test_what_bears_the_mark_is_killed_whoever_its_parent_is(tree):
     assert marked(job) == []
 
 
+def test_a_process_that_has_just_begun_its_program_is_found(monkeypatch):
+    """Popen may return inside execve, before the kernel shows the environment."""
+    words = ["sleep", "600"]
+    for _ in range(500):
+        job = secrets.token_hex(8)
+        process = subprocess.Popen(words, env={MARK: job})
+        monkeypatch.setattr(job_processes, "all_processes", lambda pid=process.pid: [pid])
+        found = marked(job)
+        process.kill()
+        process.wait()
+        assert found == [process.pid]
+
+
 def test_another_jobs_processes_are_not_touched(tree):
     process, job = tree
     assert kill_marked(job + "0", 120.0)
