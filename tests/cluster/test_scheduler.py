@@ -232,7 +232,7 @@ def test_after_ten_runs_a_waiting_job_knows_when_it_starts_and_what_if_knows_bot
     assert least["then"]["hosts"] == 4
     assert foretold(one, "--policy", "fcfs").stdout
     for words, code, value in (
-        (("--hosts-less", "4"), "value-range", "4 of 4"),
+        (("--hosts-less", "4"), "value-range", "below 4, the number of hosts"),
         (("--policy", "odd"), "policy-unknown", "odd"),
         (("--policy", "sd"), "policy-unsuitable", "sd"),
         (("--minimum", f"{running}=1"), "job-unknown", f"{running}=1"),
