@@ -649,9 +649,10 @@ def _network(tls: Tls) -> _Listening:
     context = server_context(tls.certificate, tls.key)
     family = socket.AF_INET6 if ":" in tls.host else socket.AF_INET
     try:
-        return _Listening(
-            _listens(socket.create_server((tls.host, tls.port), family=family)), context
-        )
+        listener = socket.create_server((tls.host, tls.port), family=family)
+        # Without it, an answer's body waits for the acknowledgement of its head.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _Listening(_listens(listener), context)
     except OSError as error:
         reason = error.strerror or str(error)
         raise LaunchError(

@@ -368,6 +368,16 @@ def test_name_is_served_on_its_ipv4_address_if_ipv6_is_off(monkeypatch, others):
         assert [each.getsockname()[0] for each in sockets] == others
 
 
+def test_an_answer_does_not_wait_for_the_acknowledgement_of_its_head():
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(each) for each in bound_sockets(Listen("localhost", 0))]
+        for each in sockets:
+            each.listen()
+            stack.enter_context(socket.create_connection(each.getsockname()[:2]))
+            accepted = stack.enter_context(each.accept()[0])
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_refusals_do_not_repeat_what_was_sent(serving):
     secret = "nws_canary-" + "z" * 32
     answer = requests.get(
