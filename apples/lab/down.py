@@ -15,6 +15,7 @@ from apples.lab import cgroups, record
 from apples.lab.execution import run
 from apples.lab.journal import FILE as JOURNAL
 from apples.lab.journal import LabJournal, held
+from apples.launch.job_processes import all_processes, environment_of
 
 END_SECONDS = 60.0
 """Time limit for the end of a host's processes: a killed process needs CPU time of the host's quota to end."""
@@ -83,11 +84,9 @@ def _end(steps: list[tuple[str, str]]) -> None:
 def _marked(marks: set[str]) -> Iterator[int]:
     """Yield the processes that have a lab's tag, and all processes on its hosts."""
     wanted = {f"{record.MARK}={mark}".encode() for mark in marks}
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            with contextlib.suppress(OSError):
-                if wanted & set((process / "environ").read_bytes().split(b"\0")):
-                    yield int(process.name)
+    for pid in all_processes():
+        if wanted & environment_of(pid):
+            yield pid
 
 
 def _undone(kind: str, name: str) -> bool:

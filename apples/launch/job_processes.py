@@ -374,15 +374,20 @@ def remove_run(directory: str, cgroups: list[str], memory: str = SHARED_MEMORY) 
         os.rmdir(directory)  # noqa: PTH106
 
 
-def _bears(pid: int, job: str) -> bool:
-    word = mark(job).encode()
-    environment, arguments = read(f"/proc/{pid}/environ"), read(f"/proc/{pid}/cmdline")
-    if not environment:
+def environment_of(pid: int) -> set[bytes]:
+    """Return the environment of a process, ``NAME=value`` each; empty if it is gone or belongs to another user."""
+    found = read(f"/proc/{pid}/environ")
+    if not found:
         until = time.monotonic() + EXEC_SECONDS
         while _is_in_exec(pid) and time.monotonic() < until:
             time.sleep(0.001)
-        environment, arguments = read(f"/proc/{pid}/environ"), read(f"/proc/{pid}/cmdline")
-    return any(word in words and word in words.split(b"\0") for words in (environment, arguments))
+        found = read(f"/proc/{pid}/environ")
+    return set(found.split(b"\0"))
+
+
+def _bears(pid: int, job: str) -> bool:
+    word = mark(job).encode()
+    return word in environment_of(pid) or word in read(f"/proc/{pid}/cmdline").split(b"\0")
 
 
 def _is_in_exec(pid: int) -> bool:
